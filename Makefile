@@ -1,0 +1,56 @@
+# make run, make test: the README's two commands. The venv is made on demand; a second call starts at once.
+#
+#   make run VENV=/elsewhere/venv PYTHON=python3.13     both are yours to choose
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+SEEDS ?= 0..299
+
+.DEFAULT_GOAL := help
+.PHONY: help run dev test sim bench lint clean compile
+
+help:  ## this list
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 8
+
+run: $(VENV)/.installed compile  ## three nodes on 7711-7713 that know each other; Ctrl-C ends all
+	@exec $(BIN)/python -m disque.server.local
+
+test: $(VENV)/.installed-dev compile  ## all tests; ARGS="-k name" narrows them
+	@$(BIN)/python -m pytest $(ARGS)
+
+sim: $(VENV)/.installed-dev compile  ## the simulator; SEEDS=0..9999 for more than the 300 of CI
+	@$(BIN)/python -m tests.sim --seeds $(SEEDS)
+
+bench: $(VENV)/.installed-dev compile  ## measure, print, write bench.json and the README's table
+	@$(BIN)/python -m tests.bench $(ARGS)
+
+lint: $(VENV)/.installed-dev  ## ruff, mypy, import contracts
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+dev: $(VENV)/.installed-dev compile  ## the venv with everything to work on it
+
+compile: ; @$(BIN)/python -m compileall -q cluster disque
+
+clean:  ## the default venv, caches and byte code
+	rm -rf .venv .venv-ci build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .import_linter_cache .coverage
+	find cluster disque tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "Python 3.11 or newer is needed; name one with make PYTHON=..." >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) \
+	  || { echo "Python's venv module is needed (Debian: apt-get install python3-venv)" >&2; rm -rf $(VENV); exit 1; }
+
+# pip's own byte code is no dependency of ours: stamps, so that nothing is asked of a registry when nothing changed.
+$(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -e .
+	@touch $@
+
+$(VENV)/.installed-dev: pyproject.toml | $(VENV)/bin/python
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[dev]'
+	@touch $@ $(VENV)/.installed

@@ -1,0 +1,431 @@
+"""The bus: listeners, dials, handshakes and links, and the folder where nodes.conf lies.
+
+It does what membership's Ready asks (`apply`) and calls a BusOwner back, synchronously, from its reader tasks. It decides
+nothing but who gets through the handshake. Nothing that comes over a socket raises.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import itertools
+import os
+import secrets
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import attrs
+import trio
+
+from cluster import handshake, nodesfile
+from cluster.errors import LocalProtocolError, NodesFileError, RemoteProtocolError
+from cluster.handshake import AcceptorHandshake, DialerHandshake, HandshakeError
+from cluster.link import Link, LinkLimits
+from cluster.nodeid import NodeId
+from cluster.nodesfile import StoredNodes
+from cluster.ready import ConnId, Dial, DialId, Identity, Note
+
+LINGER_BYTES_MAX = 1 << 16
+LINGER_S = 1.0
+NOTE_EVERY_S = 60.0  # the same complaint about the same address
+NOTED_MAX = 1_000
+NODES_FILE_BYTES_MAX = 16 << 20
+
+
+class BusOwner(Protocol):
+    """Whom the bus calls back; the server's loop, which calls the Broker. All calls return at once."""
+
+    def identity(self) -> Identity:
+        """Who this node is now."""
+        ...
+
+    def dialed(
+        self, dial: DialId, conn: ConnId, peer: Identity, own_host: str, remote_host: str
+    ) -> None:
+        """A dial reached a proven peer that let us in."""
+        ...
+
+    def dial_failed(self, dial: DialId, reason: str) -> None:
+        """A dial came to nothing."""
+        ...
+
+    def admits(self, peer: Identity, expected: NodeId | None, is_meet: bool) -> str | None:
+        """None to let a proven dialer in, else the reason of refusal."""
+        ...
+
+    def accepted(
+        self, conn: ConnId, peer: Identity, is_meet: bool, own_host: str, remote_host: str
+    ) -> None:
+        """A dialer was let in."""
+        ...
+
+    def frame(self, conn: ConnId, body: bytes) -> None:
+        """A frame came."""
+        ...
+
+    def closed(self, conn: ConnId) -> None:
+        """A connection ended, other than by `apply`."""
+        ...
+
+    def note(self, note: Note) -> None:
+        """Something for the log."""
+        ...
+
+    def wake(self) -> None:
+        """There was input: take a turn."""
+        ...
+
+
+@attrs.frozen
+class BusLimits:
+    """Bounds of the bus as a whole."""
+
+    dial_timeout_s: float = 5.0  # resolve and connect
+    handshake_timeout_s: float = 5.0
+    unauthenticated_max: int = 100  # accepted connections in handshake
+    link: LinkLimits = attrs.Factory(LinkLimits)
+
+
+class Bus:
+    """Runs all connections of one node; `listen`, then `run` in a task, then `apply` at each turn."""
+
+    def __init__(
+        self,
+        owner: BusOwner,
+        *,
+        secret: bytes = b"",
+        limits: BusLimits | None = None,
+        is_allowed: Callable[[str], str | None] | None = None,
+        dial_map: Callable[[str, int], tuple[str, int]] | None = None,
+    ) -> None:
+        """`is_allowed` gets a dialer's host and gives the reason of refusal, or None; `dial_map` is for tests."""
+        self.secret = secret  # may be changed; links that stand stay
+        self._owner = owner
+        self._limits = limits or BusLimits()
+        self._link_limits = self._limits.link
+        self._is_allowed = is_allowed
+        self._dial_map = dial_map
+        self._listeners: list[trio.SocketListener] = []
+        self._nursery: trio.Nursery | None = None
+        self._links: dict[ConnId, Link] = {}
+        self._conns = itertools.count(1)
+        self._nonces: set[bytes] = set()  # of dials under way; only asked for membership
+        self._unauthenticated = 0
+        self._noted: dict[tuple[str, str], float] = {}
+
+    async def listen(self, hosts: Sequence[str], port: int) -> tuple[int, ...]:
+        """Bind each host ("*" or "" for all addresses), give the bound ports; OSError names what failed."""
+        for name in hosts or ("*",):
+            host = name.removeprefix("[").removesuffix("]")
+            where = None if host in ("", "*") else host
+            try:
+                self._listeners += await trio.open_tcp_listeners(port, host=where)
+            except OSError as error:
+                await self._close_listeners()
+                text = f"can't listen on bus address {nodesfile.join_host(host or '*', port)}"
+                raise OSError(error.errno, f"{text}: {error.strerror or error}") from error
+        return tuple(listener.socket.getsockname()[1] for listener in self._listeners)
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serve until cancelled; then all connections are closed."""
+        try:
+            async with trio.open_nursery() as nursery:
+                self._nursery = nursery
+                if self._listeners:
+                    serve = trio.serve_listeners
+                    nursery.start_soon(
+                        lambda: serve(self._serve, self._listeners, handler_nursery=nursery)
+                    )
+                task_status.started()
+                await trio.sleep_forever()
+        finally:
+            self._nursery = None
+            for link in self._links.values():
+                link.close()
+            self._links.clear()
+            with trio.CancelScope(shield=True):
+                await self._close_listeners()
+
+    def apply(
+        self,
+        dials: Sequence[Dial],
+        frames: Sequence[tuple[ConnId, bytes]],
+        closes: Sequence[ConnId],
+    ) -> None:
+        """Do what a Ready asks: dial, send (one write a link), close. Frames for connections that are gone are dropped."""
+        if self._nursery is None:
+            raise LocalProtocolError("the bus isn't running")
+        for dial in dials:
+            self._nursery.start_soon(self._dial, dial)
+        bodies: dict[ConnId, list[bytes]] = {}
+        for conn, body in frames:
+            bodies.setdefault(conn, []).append(body)
+        for conn, several in bodies.items():
+            link = self._links.get(conn)
+            if link is not None:
+                link.send(several)
+        for conn in closes:
+            link = self._links.pop(conn, None)
+            if link is not None:
+                link.close()
+
+    def set_out_wait_max_ms(self, ms: int) -> None:
+        """Change how long bytes may wait in a link (the node timeout)."""
+        self._link_limits = attrs.evolve(self._link_limits, out_wait_max_ms=ms)
+        for link in self._links.values():
+            link.limits = self._link_limits
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes in all links that sockets didn't take yet."""
+        return sum(link.waiting_bytes for link in self._links.values())
+
+    # Dialing
+
+    async def _dial(self, dial: Dial) -> None:
+        own = self._owner.identity()
+        nonce = secrets.token_bytes(handshake.NONCE_BYTES)
+        proof = DialerHandshake(
+            own=own,
+            secret=self.secret,
+            nonce=nonce,
+            expected=dial.expected,
+            is_meet=dial.is_meet,
+        )
+        link: Link | None = None
+        conn: ConnId | None = None
+        self._nonces.add(nonce)
+        try:
+            link = Link(await self._connect(dial), self._link_limits)
+            peer = await self._prove(link, proof)
+            hosts = link.hosts()
+            if own.id != self._owner.identity().id:
+                raise HandshakeError("this node took a new id meanwhile")
+            conn = self._add(link)
+        except (OSError, ValueError, RemoteProtocolError) as error:
+            self._owner.dial_failed(dial.dial, _reason(error))
+            self._owner.wake()
+            return
+        finally:
+            self._nonces.discard(nonce)
+            if link is not None and conn is None:
+                link.close()
+        self._owner.dialed(dial.dial, conn, peer, *hosts)
+        await self._carry(conn, link, hosts[1])
+
+    async def _connect(self, dial: Dial) -> trio.SocketStream:
+        """Resolve the name and connect, each time anew: names move."""
+        host, port = dial.host, dial.bus_port
+        if self._dial_map is not None:
+            host, port = self._dial_map(host, port)
+        with trio.move_on_after(self._limits.dial_timeout_s):
+            return await trio.open_tcp_stream(host, port)
+        raise OSError(None, f"no connection within {self._limits.dial_timeout_s:g} s")
+
+    async def _prove(self, link: Link, proof: DialerHandshake) -> Identity:
+        with trio.move_on_after(self._limits.handshake_timeout_s):
+            link.send([proof.start()])
+            while proof.peer is None:
+                answer = proof.receive(await _wait_frame(link))
+                if answer is not None:
+                    link.send([answer])
+            return proof.peer
+        raise HandshakeError(f"no handshake within {self._limits.handshake_timeout_s:g} s")
+
+    # Accepting
+
+    async def _serve(self, stream: trio.SocketStream) -> None:
+        link = Link(stream, self._link_limits)
+        try:
+            own_host, remote_host = link.hosts()
+        except OSError:  # gone already
+            link.close()
+            return
+        if self._unauthenticated >= self._limits.unauthenticated_max:
+            self._complain("too_many_handshakes", remote_host, limit=self._unauthenticated)
+            link.close()
+            return
+        proof: AcceptorHandshake | None = None
+        self._unauthenticated += 1
+        try:
+            proof = await self._admit(link, remote_host)
+        finally:
+            self._unauthenticated -= 1
+            if proof is None:
+                link.close()
+        if proof is None or proof.peer is None:
+            return
+        conn = self._add(link)
+        link.send([proof.accept()])
+        self._owner.accepted(conn, proof.peer, proof.is_meet, own_host, remote_host)
+        await self._carry(conn, link, remote_host)
+
+    async def _admit(self, link: Link, remote_host: str) -> AcceptorHandshake | None:
+        """Shake hands; None, after the dialer was told why, if it may not come in."""
+        own = self._owner.identity()
+        proof = AcceptorHandshake(
+            own=own,
+            secret=self.secret,
+            nonce=secrets.token_bytes(handshake.NONCE_BYTES),
+            own_nonces=self._nonces,
+        )
+        try:
+            with trio.move_on_after(self._limits.handshake_timeout_s) as scope:
+                denied = None if self._is_allowed is None else self._is_allowed(remote_host)
+                while proof.peer is None:
+                    answer = proof.receive(await _wait_frame(link))
+                    if denied is not None:
+                        raise HandshakeError(denied)
+                    if answer is not None:
+                        link.send([answer])
+            if scope.cancelled_caught:
+                raise HandshakeError(f"none within {self._limits.handshake_timeout_s:g} s")
+        except RemoteProtocolError as error:
+            self._complain("bus_connection_refused", remote_host, reason=str(error))
+            link.send([handshake.refusal(str(error))])
+            await link.linger(LINGER_BYTES_MAX, LINGER_S)
+            return None
+        reason = self._objection(proof, own, remote_host)
+        if reason is not None:
+            link.send([proof.refuse(reason)])
+            await link.linger(LINGER_BYTES_MAX, LINGER_S)
+            self._owner.wake()
+            return None
+        return proof
+
+    def _objection(self, proof: AcceptorHandshake, own: Identity, remote_host: str) -> str | None:
+        peer = proof.peer
+        if peer is None or own.id != self._owner.identity().id:
+            return "this node took a new id meanwhile"
+        reason = proof.conflict
+        if reason is None:
+            reason = self._owner.admits(peer, proof.expected, proof.is_meet)
+        elif reason.startswith(handshake.DUPLICATE):
+            self._complain("duplicate_node_id", remote_host, id=peer.id, port=peer.port)
+        return reason
+
+    # Carrying
+
+    def _add(self, link: Link) -> ConnId:
+        conn = ConnId(next(self._conns))
+        link.authenticated()
+        link.limits = self._link_limits
+        self._links[conn] = link
+        return conn
+
+    async def _carry(self, conn: ConnId, link: Link, remote_host: str) -> None:
+        """Read until the connection ends, from whichever side."""
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(link.write_waiting)
+                await self._read(conn, link)
+                nursery.cancel_scope.cancel()
+        finally:
+            link.close()
+        if link.reason:
+            self._complain("link_dropped", remote_host, reason=link.reason)
+        if self._links.pop(conn, None) is not None:
+            self._owner.closed(conn)
+            self._owner.wake()
+
+    async def _read(self, conn: ConnId, link: Link) -> None:
+        while True:
+            try:
+                for body in link.frames_read():
+                    self._owner.frame(conn, body)
+            except RemoteProtocolError as error:
+                link.close(str(error))
+            self._owner.wake()
+            if link.is_closed or not await link.wait_read():
+                return
+
+    async def _close_listeners(self) -> None:
+        for listener in self._listeners:
+            await listener.aclose()
+        self._listeners.clear()
+
+    def _complain(self, event: str, host: str, **facts: object) -> None:
+        """Note something about an address, at most once a minute."""
+        now = trio.current_time()
+        last = self._noted.get((event, host))
+        if last is not None and now - last < NOTE_EVERY_S:
+            return
+        self._noted.pop((event, host), None)
+        while len(self._noted) >= NOTED_MAX:
+            del self._noted[next(iter(self._noted))]
+        self._noted[(event, host)] = now
+        self._owner.note(Note("warning", event, (("host", host), *facts.items())))
+
+
+class NodesFileLock:
+    """nodes.conf is mine as long as this lives; the lock is on `<path>.lock`, since the file itself is replaced."""
+
+    def __init__(self, path: Path) -> None:
+        """Take the lock; NodesFileError if another process has it."""
+        self._file = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            holder = os.read(self._file, 20).decode(errors="replace").strip()
+            os.close(self._file)
+            raise NodesFileError(
+                f"{path} is used by another process{f' (pid {holder})' if holder else ''}; "
+                "each node needs its own"
+            ) from error
+        os.ftruncate(self._file, 0)
+        os.write(self._file, f"{os.getpid()}\n".encode())
+
+    def release(self) -> None:
+        """Give the lock up; the end of the process does so, too."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+
+def load_nodes_file(path: Path) -> StoredNodes:
+    """Read nodes.conf; a missing or empty one is a fresh start; NodesFileError for one that can't be used."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(NODES_FILE_BYTES_MAX + 1)
+    except FileNotFoundError:
+        return StoredNodes()
+    except OSError as error:
+        raise NodesFileError(f"{path}: can't be read: {error.strerror}") from error
+    if len(data) > NODES_FILE_BYTES_MAX:
+        raise NodesFileError(f"{path}: more than {NODES_FILE_BYTES_MAX} bytes, that's no nodes.conf")
+    try:
+        return nodesfile.parse(data.decode(errors="replace"))
+    except NodesFileError as error:
+        raise NodesFileError(f"{path}: {error}") from error
+
+
+def save_nodes_file(path: Path, text: str) -> None:
+    """Replace nodes.conf so that a crash leaves the old or the new one whole; blocks for two fsyncs. OSError."""
+    temporary = path.with_name(path.name + ".tmp")
+    with temporary.open("wb") as file:
+        file.write(text.encode())
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+async def _wait_frame(link: Link) -> bytes:
+    body = await link.wait_frame()
+    if body is None:
+        raise HandshakeError("the other side closed the connection during the handshake")
+    return body
+
+
+def _reason(error: Exception) -> str:
+    """What went wrong, in one line; trio hides the system's word in the cause."""
+    cause: BaseException = error.__cause__ or error
+    while isinstance(cause, BaseExceptionGroup):
+        cause = cause.exceptions[0]
+    if isinstance(cause, OSError):
+        return cause.strerror or str(cause)
+    return str(error)

@@ -1,0 +1,56 @@
+"""What membership wants done after a batch of inputs; the bus (or the simulator) does it.
+
+ConnId names one connection, dialed or accepted, for its life; the owner draws them, never reusing one.
+"""
+
+from __future__ import annotations
+
+from typing import NewType
+
+import attrs
+
+from cluster.handshake import Identity
+from cluster.nodeid import NodeId
+from cluster.view import ClusterView
+
+__all__ = ["ClusterReady", "ConnId", "Dial", "DialId", "Identity", "Note"]
+
+ConnId = NewType("ConnId", int)
+DialId = NewType("DialId", int)
+
+
+@attrs.frozen
+class Dial:
+    """Open a connection to host:bus_port and shake hands.
+
+    `expected` is the id that must answer, or None for a MEET by address. `is_meet` tells the other side that it may
+    list us although it doesn't know us yet.
+    """
+
+    dial: DialId
+    host: str
+    bus_port: int
+    expected: NodeId | None
+    is_meet: bool
+
+
+@attrs.frozen
+class Note:
+    """An event for the log: a name and key=value facts. No secrets."""
+
+    level: str  # "debug" | "info" | "warning"
+    event: str
+    facts: tuple[tuple[str, object], ...] = ()
+
+
+@attrs.define
+class ClusterReady:
+    """Effects in the order: save nodes_file, dial, send, close."""
+
+    nodes_file: str | None = None  # new text of nodes.conf, None if unchanged
+    dials: list[Dial] = attrs.Factory(list)
+    frames: list[tuple[ConnId, bytes]] = attrs.Factory(list)  # frame bodies, without the length prefix
+    closes: list[ConnId] = attrs.Factory(list)
+    payloads: list[tuple[NodeId, int, bytes]] = attrs.Factory(list)  # (sender, its boot, opaque payload) for the core
+    view: ClusterView | None = None  # set if it changed
+    notes: list[Note] = attrs.Factory(list)

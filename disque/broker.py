@@ -1,0 +1,217 @@
+"""Engine and membership as one pure object: what the server and the simulator drive.
+
+It decides nothing: payloads that membership hands up become messages for the engine, the engine's messages become
+payloads, a new view goes from one to the other.
+"""
+
+from __future__ import annotations
+
+import attrs
+
+try:
+    from cluster.membership import Dice, Membership, MembershipConfig, StoredNodes
+except ImportError as error:
+    raise ImportError(
+        "disque-broker brings a package `cluster`, which another distribution of that name has overwritten: "
+        "install disque-broker into a virtual environment of its own"
+    ) from error
+from cluster.errors import RemoteProtocolError
+from cluster.nodeid import NodeId
+from cluster.ready import ConnId, Dial, DialId, Identity, Note
+from disque.core import messages
+from disque.core.commands import Command
+from disque.core.engine import Engine
+from disque.core.limits import Limits
+from disque.core.ready import ClientId, Record, Reply
+
+
+@attrs.frozen
+class BrokerSettings:
+    """What configuration decides about the pure part."""
+
+    limits: Limits = attrs.Factory(Limits)
+    membership: MembershipConfig = attrs.Factory(MembershipConfig)
+
+
+@attrs.define
+class Batch:
+    """Effects of a turn, in this order: store records, save nodes_file, dial, send frames, reply, close."""
+
+    records: list[Record]
+    nodes_file: str | None
+    dials: list[Dial]
+    frames: list[tuple[ConnId, bytes]]
+    closes: list[ConnId]
+    replies: list[tuple[ClientId, Reply]]
+    notes: list[Note]
+
+
+class Broker:
+    """One node without its I/O."""
+
+    def __init__(
+        self,
+        *,
+        settings: BrokerSettings,
+        identity: Identity,
+        stored: StoredNodes,
+        dice: Dice,
+        now_ms: int,
+    ) -> None:
+        self.settings = settings
+        self.membership = Membership(
+            identity=identity, config=settings.membership, stored=stored, dice=dice, now_ms=now_ms
+        )
+        self._identity = identity
+        self._dice = dice
+        self._now_ms = now_ms
+        self.engine = self._new_engine()
+        self._notes: list[Note] = []
+
+    def _new_engine(self) -> Engine:
+        self._view = self.membership.view()
+        return Engine(
+            view=self._view,
+            boot=self._identity.boot,
+            since=self._identity.since,
+            limits=self.settings.limits,
+            dice=self._dice,
+            now_ms=self._now_ms,
+        )
+
+    # Time
+
+    def advance(self, now_ms: int) -> None:
+        """Time has come to now_ms."""
+        self._now_ms = max(self._now_ms, now_ms)
+        self.membership.advance(self._now_ms)
+        self.engine.advance(self._now_ms)
+
+    def next_wakeup_ms(self) -> int | None:
+        """ms at which `advance` should be called again; None: not before another input."""
+        times = (self.engine.next_wakeup_ms(), self.membership.next_wakeup_ms())
+        return min([at for at in times if at is not None], default=None)
+
+    # Clients
+
+    def command(self, client: ClientId, command: Command) -> bool:
+        """Carry out a client's command; True if the next batch has its reply."""
+        return self.engine.command(client, command)
+
+    def disconnect(self, client: ClientId) -> None:
+        """A client has gone."""
+        self.engine.disconnect(client)
+
+    # Connections of the bus; see Membership
+
+    def dialed(
+        self, dial: DialId, conn: ConnId, peer: Identity, own_host: str, remote_host: str
+    ) -> None:
+        """A connection that was asked for is up, hands shaken."""
+        self.membership.dialed(dial, conn, peer, own_host, remote_host)
+
+    def dial_failed(self, dial: DialId, reason: str) -> None:
+        """A connection that was asked for can't be had."""
+        self.membership.dial_failed(dial, reason)
+
+    def admits(self, peer: Identity, expected: NodeId | None, is_meet: bool) -> str | None:
+        """None if a peer that proved who it is may connect, else the reason why not."""
+        return self.membership.admits(peer, expected, is_meet)
+
+    def accepted(
+        self, conn: ConnId, peer: Identity, is_meet: bool, own_host: str, remote_host: str
+    ) -> None:
+        """A peer has connected, hands shaken and admitted."""
+        self.membership.accepted(conn, peer, is_meet, own_host, remote_host)
+
+    def frame(self, conn: ConnId, body: bytes) -> None:
+        """A frame has come over a connection; its payloads are handled at once."""
+        self.membership.frame(conn, body)
+        for peer, boot, payload in self.membership.take_payloads():
+            self._payload(peer, boot, payload)
+
+    def _payload(self, peer: NodeId, boot: int, payload: bytes) -> None:
+        try:
+            statements = messages.decode(payload)
+        except RemoteProtocolError as error:
+            self.engine.state.counts.bad_payloads += 1
+            self._notes.append(
+                Note("warning", "bad-payload", (("peer", peer), ("error", str(error))))
+            )
+            return
+        self._pass_view_on()
+        for statement in statements:
+            self.engine.receive(peer, boot, statement)
+
+    def closed(self, conn: ConnId) -> None:
+        """A connection has ended."""
+        self.membership.closed(conn)
+
+    # Administration
+
+    def meet(self, host: str, bus_port: int, *, is_sticky: bool = False) -> None:
+        """CLUSTER MEET, or (sticky: tried until it joins) cluster-join."""
+        self.membership.meet(host, bus_port, is_sticky=is_sticky)
+
+    def forget(self, node: NodeId, *, everywhere: bool = False) -> None:
+        """CLUSTER FORGET; LocalProtocolError for an unknown node or this one."""
+        self.membership.forget(node, everywhere=everywhere)
+        self._pass_view_on()
+
+    def set_node_timeout(self, ms: int) -> None:
+        """CONFIG SET cluster-node-timeout."""
+        self.membership.set_node_timeout(ms)
+
+    def set_announce(self, host: str, port: int, bus_port: int) -> None:
+        """What peers and clients are told of this node's address."""
+        self.membership.set_announce(host, port, bus_port)
+
+    def reset(self, *, new_id: NodeId | None) -> None:
+        """CLUSTER RESET: forget all jobs, queues and peers; with new_id become another node."""
+        self.engine.reset()
+        self.membership.reset(new_id=new_id)
+        if new_id is not None:
+            ready = self.engine.take_ready()
+            self.engine = self._new_engine()
+            self.engine.state.ready = ready
+        self._pass_view_on()
+
+    def set_leaving(self, leaving: bool) -> None:
+        """CLUSTER LEAVING."""
+        self.membership.set_leaving(leaving)
+        self._pass_view_on()
+
+    # Output
+
+    def _pass_view_on(self) -> None:
+        view = self.membership.view()
+        if view is not self._view:
+            if view != self._view:
+                self.engine.view_changed(view)
+            self._view = view
+
+    def take_ready(self) -> Batch:
+        """All effects since the last call; turn them into bytes before the next input."""
+        self._pass_view_on()
+        engine = self.engine.take_ready()
+        limits = self.settings.limits
+        for peers, statements in engine.messages.items():
+            for part in messages.split(
+                statements,
+                entries_max=limits.message_entries_max,
+                bytes_max=limits.message_bytes_max,
+            ):
+                payload = messages.encode(part)
+                for peer in peers:
+                    self.membership.send(peer, payload)
+        cluster = self.membership.take_ready()
+        notes, self._notes = [*self._notes, *cluster.notes], []
+        return Batch(
+            records=engine.records,
+            nodes_file=cluster.nodes_file,
+            dials=cluster.dials,
+            frames=cluster.frames,
+            closes=cluster.closes,
+            replies=engine.replies,
+            notes=notes,
+        )

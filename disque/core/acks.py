@@ -1,0 +1,197 @@
+"""ACKJOB, FASTACK, DELJOB, and the bus messages about the end of a job (B2)."""
+
+from __future__ import annotations
+
+from cluster.nodeid import NodeId
+from disque.core import commands as cmd
+from disque.core import messages as msg
+from disque.core.copies import answer_unknown, id_expiry, merge_claim, others, set_ack
+from disque.core.delivery import REMOVED_TEXT, drop
+from disque.core.ending import (
+    bury,
+    collect,
+    dummy_answered,
+    fail_add,
+    finish,
+    is_settled,
+    learn_end,
+    new_end,
+    settle,
+    short_life,
+    wait_for_initiator,
+)
+from disque.core.job import Job, Reason
+from disque.core.jobid import JobId, is_retried
+from disque.core.ready import ClientId
+from disque.core.state import Mark, State, fail, gone_claim, reply, send, wake
+
+
+def ack_jobs(state: State, client: ClientId, command: cmd.AckJob) -> None:
+    """ACKJOB: `:n` jobs that were known here and not done before."""
+    reply(state, client, sum([_end(state, job, Reason.ACKED) for job in command.ids]))
+
+
+def fast_ack_jobs(state: State, client: ClientId, command: cmd.FastAck) -> None:
+    """FASTACK: as ACKJOB, under its own reason; one round of collection serves both (M4)."""
+    reply(state, client, sum([_end(state, job, Reason.FAST_ACKED) for job in command.ids]))
+
+
+def _end(state: State, id_: JobId, reason: Reason) -> bool:
+    job = state.jobs.get(id_)
+    if job is None:
+        if id_ not in state.tombstones and id_ not in state.long_tombstones:
+            _remember_unknown(state, id_, reason)
+        return False
+    if job.is_done:
+        assert job.reason is not None
+        job.reason = max(job.reason, reason)
+        collect(state, job)
+        return False
+    finish(state, job, Reason.DEAD_ACKED if job.is_dead else reason)
+    state.counts.acked += 1
+    collect(state, job)
+    return True
+
+
+def _remember_unknown(state: State, id_: JobId, reason: Reason) -> None:
+    """An id we don't know may live elsewhere: look for its holders, if the id says that it is retried (M14)."""
+    if state.view.size < 2 or not is_retried(id_):
+        return
+    dummy = new_end(state, id_, reason, holders=(), told=(), expires_at=id_expiry(state, id_))
+    collect(state, dummy)
+
+
+def delete_jobs(state: State, client: ClientId, command: cmd.DelJob) -> None:
+    """DELJOB: drop the copies of this node alone; an end that others must still hear of stays (M21, S14)."""
+    count = 0
+    for id_ in command.ids:
+        job = state.jobs.get(id_)
+        if job is None or job.is_done:
+            continue
+        count += 1
+        wait = state.adding.get(id_)
+        if wait is not None:
+            fail_add(state, wait)
+            fail(state, wait.client, "NOREPL", REMOVED_TEXT)
+        else:
+            leave_copy(state, job)
+    reply(state, client, count)
+
+
+def leave_copy(state: State, job: Job) -> None:
+    """Drop a live copy; the other holders hear once that it is gone here, and nobody dies of it (M21)."""
+    to = others(state, job)
+    drop(state, job)
+    if to:
+        boot, clock, _ = gone_claim(state)
+        send(state, to, msg.Unknown(job.id, boot, clock))
+
+
+def on_set_ack(state: State, peer: NodeId, said: msg.SetAck) -> None:
+    """A peer says that a job is done (B2.3, M6, M15)."""
+    job = state.jobs.get(said.id)
+    if job is None:
+        _hear_of_unknown(state, peer, said)
+        return
+    was_done = job.is_done
+    newcomers = learn_end(state, job, said)
+    if job.is_dummy:
+        dummy_answered(state, job, peer)  # it is a dummy, too
+        if said.id not in state.jobs:
+            return
+    send(state, (peer,), got_ack(state, job))
+    if is_settled(state, job):
+        settle(state, job, but=peer)
+        return
+    _tell_newcomers(state, job, newcomers, peer)
+    if not was_done:
+        wait_for_initiator(state, job)
+
+
+def _hear_of_unknown(state: State, peer: NodeId, said: msg.SetAck) -> None:
+    grave = state.tombstones.get(said.id) or state.long_tombstones.get(said.id)
+    if grave is not None:
+        send(state, (peer,), msg.DelJob(said.id, grave.reason, grave.holders, grave.told))
+    elif state.self_id in said.holders:
+        expires_at = state.now_ms + said.expires_in
+        entry = new_end(
+            state, said.id, said.reason, holders=said.holders, told=said.told, expires_at=expires_at
+        )
+        send(state, (peer,), got_ack(state, entry))
+        if is_settled(state, entry):
+            settle(state, entry, but=peer)
+        else:
+            wait_for_initiator(state, entry)
+    else:
+        _keep_mark(state, said.id, said.reason)
+        answer_unknown(state, peer, said.id)
+
+
+def _keep_mark(state: State, id_: JobId, reason: Reason) -> None:
+    mark = state.marks.get(id_)
+    if mark is None:
+        mark = state.marks[id_] = Mark(id_, reason)
+        if len(state.marks) > state.limits.marks_max:
+            mark_due(state, next(iter(state.marks.values())))
+    mark.reason = max(mark.reason, reason)
+    wake(state, mark, state.now_ms + short_life(state))
+
+
+def mark_due(state: State, mark: Mark) -> None:
+    """A mark has served its time."""
+    state.agenda.cancel(mark)
+    del state.marks[mark.id]
+
+
+def got_ack(state: State, job: Job) -> msg.GotAck:
+    """That this node has stored the end of a job, with its own holders (B2.3)."""
+    said = set_ack(state, job)
+    return msg.GotAck(said.id, said.reason, said.holders, said.told, said.expires_in)
+
+
+def _tell_newcomers(state: State, job: Job, newcomers: tuple[NodeId, ...], peer: NodeId) -> None:
+    """Holders that we only now heard of must hear of the end at once (B2.4)."""
+    to = [node for node in newcomers if node not in job.told and node not in (peer, state.self_id)]
+    if to:
+        send(state, to, set_ack(state, job))
+
+
+def on_got_ack(state: State, peer: NodeId, said: msg.GotAck) -> None:
+    """A peer has stored the end, and says which holders it knows."""
+    job = state.jobs.get(said.id)
+    if job is None:
+        return
+    was_done = job.is_done
+    newcomers = learn_end(state, job, said)
+    if job.is_dummy:
+        dummy_answered(state, job, peer)
+    elif is_settled(state, job):
+        settle(state, job)
+    else:
+        _tell_newcomers(state, job, newcomers, peer)
+        if not was_done:
+            wait_for_initiator(state, job)
+
+
+def on_del_job(state: State, peer: NodeId, said: msg.DelJob) -> None:
+    """A peer has settled a job; we bury ours, unless we know holders that it didn't (B2.6)."""
+    job = state.jobs.get(said.id)
+    if job is None:
+        return
+    learn_end(state, job, said)
+    if is_settled(state, job):
+        bury(state, job)
+    else:
+        collect(state, job)
+
+
+def on_unknown(state: State, peer: NodeId, said: msg.Unknown) -> None:
+    """A peer has no copy: strike its claim; a dummy counts the answer (M14, M21)."""
+    job = state.jobs.get(said.id)
+    if job is None:
+        return
+    if job.is_done:
+        if job.is_dummy:
+            dummy_answered(state, job, peer)
+        return
+    merge_claim(state, job, peer, (said.boot, said.clock, False))

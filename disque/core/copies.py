@@ -1,0 +1,314 @@
+"""A node's copies: keeping them, saying what they know, and taking in what others say.
+
+Merging here is data only; what follows from it (queueing, leases, acks) is decided by the modules above.
+"""
+
+from __future__ import annotations
+
+from cluster.nodeid import NodeId
+from disque.core import merge
+from disque.core import messages as msg
+from disque.core.job import Burials, Claim, Event, Job, JobState, Reason
+from disque.core.jobid import JobId, ttl_minutes
+from disque.core.jobqueue import JobQueue
+from disque.core.state import (
+    State,
+    gone_claim,
+    intern_claims,
+    intern_nodes,
+    members_of,
+    own_claim,
+    record,
+    send,
+)
+
+
+def insert(state: State, job: Job) -> None:
+    """Register a job, in any state, under an id that isn't known yet."""
+    assert job.id not in state.jobs, f"{job.id!r} is registered already"
+    state.jobs[job.id] = job
+    state.by_state[job.state] += 1
+    if job.body is not None:
+        state.body_bytes += len(job.body)
+
+
+def remove(state: State, job: Job) -> None:
+    """Forget a job that is neither queued nor waited for; says nothing to anybody."""
+    assert job.state is not JobState.QUEUED, f"{job.id!r} is still queued"
+    assert job.id not in state.adding, f"the ADDJOB of {job.id!r} still waits"
+    free_body(state, job)
+    del state.jobs[job.id]
+    state.by_state[job.state] -= 1
+    state.asks.pop(job.id, None)
+    state.undone.pop(job.id, None)
+    state.dummies.pop(job.id, None)
+    state.dummy_answers.pop(job.id, None)
+    state.spent.pop(job.id, None)
+    state.agenda.cancel(job)
+
+
+def shift(state: State, job: Job, event: Event) -> None:
+    """Change a job's state and the counters with it."""
+    state.by_state[job.state] -= 1
+    job.move(event)
+    state.by_state[job.state] += 1
+
+
+def take_out(state: State, job: Job, event: Event) -> JobQueue:
+    """Take a queued copy out of its queue; returns the queue."""
+    assert job.queue_key is not None, f"{job.id!r} has no place in a queue"
+    queue = state.queues[job.queue]
+    queue.keys.remove(job.queue_key)
+    job.queue_key = None
+    shift(state, job, event)
+    return queue
+
+
+def free_body(state: State, job: Job) -> None:
+    """Let go of the body; a done job never needs it again (S14)."""
+    if job.body is not None:
+        state.body_bytes -= len(job.body)
+        job.body = None
+
+
+def others(state: State, job: Job) -> tuple[NodeId, ...]:
+    """The other holders that are not forgotten: H \\ F \\ self."""
+    self_id = state.self_id
+    return tuple([node for node in members_of(state, job.holders) if node != self_id])
+
+
+def claim_copy(state: State, job: Job) -> None:
+    """Note that this node has stored a copy, at its present boot (M3)."""
+    merge_claim(state, job, state.self_id, own_claim(state))
+
+
+def add_holders(state: State, job: Job, nodes: tuple[NodeId, ...]) -> None:
+    """Note that these nodes may have a copy, in the log before anything is sent to them (M2, S4)."""
+    holders = merge.union(job.holders, nodes)
+    if holders is not job.holders:
+        job.holders = intern_nodes(state, holders)
+        record(state, "holders", job.id, job.holders)
+
+
+def facts_of(state: State, job: Job) -> msg.Facts:
+    """All that this node knows of a live job, times as remaining ms."""
+    now = state.now_ms
+    return msg.Facts(
+        holders=job.holders,
+        expires_in=max(0, job.expires_at - now),
+        due_in=max(0, job.not_before - now),
+        is_queued=job.state is JobState.QUEUED,
+        claims=job.claims,
+        dispatches=job.dispatches,
+        nacks=job.nacks,
+        leases={node: (stamp, end - now) for node, (stamp, end) in job.leases.items() if end > now}
+        if job.leases
+        else msg.NO_REMAINING,
+        covered=job.covered,
+        burials=_remaining_burials(job.burials, now),
+    )
+
+
+def _remaining_burials(burials: Burials | None, now_ms: int) -> Burials | None:
+    if burials is None:
+        return None
+    return Burials(burials.count, burials.reason, burials.base, max(0, burials.expires_at - now_ms))
+
+
+def absorb(state: State, job: Job, facts: msg.Facts) -> bool:
+    """Merge what a peer says about a stored copy; True if it was news to us (M22), which the log then has."""
+    if facts.burials is not None and job.state is JobState.QUEUED:
+        if merge.burials(job.burials, facts.burials) is not job.burials:
+            take_out(state, job, Event.UNQUEUE)  # its effective queue may be another now (B8.4)
+    is_news = merge_facts(state, job, facts)
+    if is_news:
+        record_facts(state, job)
+    return is_news
+
+
+def merge_facts(state: State, job: Job, facts: msg.Facts) -> bool:
+    """The joins of M2, M3, M7-M9, M11-M13; True if a set, counter, stamp or flag changed."""
+    is_news = False
+    holders = merge.union(job.holders, facts.holders)
+    if holders is not job.holders:
+        job.holders = intern_nodes(state, holders)
+        is_news = True
+    claims = merge.claims(job.claims, facts.claims)
+    if claims is not job.claims:
+        job.claims = intern_claims(state, claims)
+    dispatches = merge.maxima(job.dispatches, facts.dispatches)
+    if dispatches is not job.dispatches:
+        job.dispatches = dispatches
+        is_news = True
+    is_news |= _absorb_leases(state, job, facts)
+    job.not_before = merge.earlier(job.not_before, state.now_ms + facts.due_in)
+    job.expires_at = merge.earlier(job.expires_at, state.now_ms + facts.expires_in)
+    if facts.burials is not None:
+        theirs = facts.burials
+        burials = merge.burials(
+            job.burials,
+            Burials(theirs.count, theirs.reason, theirs.base, state.now_ms + theirs.expires_at),
+        )
+        is_news |= not _is_same_burial(burials, job.burials)
+        job.burials = burials
+    return is_news
+
+
+def _is_same_burial(one: Burials | None, two: Burials | None) -> bool:
+    return (
+        one is not None
+        and two is not None
+        and (one.count, one.reason, one.base) == (two.count, two.reason, two.base)
+    )
+
+
+def _absorb_leases(state: State, job: Job, facts: msg.Facts) -> bool:
+    is_news = False
+    covered = merge.maxima(job.covered, facts.covered)
+    nacks = merge.maxima(job.nacks, facts.nacks)
+    if nacks is not job.nacks:
+        # News of a NACK makes void every lease known until now, not those that came with it (M9).
+        job.nacks = nacks
+        covered = merge.maxima(covered, stamps(job))
+        is_news = True
+    if covered is not job.covered:
+        job.covered = covered
+        is_news = True
+    if facts.leases:
+        now, retry_ms = state.now_ms, job.retry_ms
+        theirs = {
+            node: (stamp, now + min(remaining, retry_ms))
+            for node, (stamp, remaining) in facts.leases.items()
+        }
+        is_news |= merge.is_lease_news(job.leases, theirs)
+        job.leases = merge.leases(job.leases, theirs)
+    return is_news
+
+
+def stamps(job: Job) -> dict[NodeId, int]:
+    """The stamp of each node's last known lease: what a NACK or ENQUEUE covers (M9)."""
+    return {node: stamp for node, (stamp, _) in job.leases.items()}
+
+
+def has_news_for(job: Job, facts: msg.Facts, now_ms: int) -> bool:
+    """True if, after the merge, we know something of a live job that these facts don't (M22)."""
+    if len(job.holders) > len(facts.holders) or job.dispatches != facts.dispatches:
+        return True
+    if job.nacks != facts.nacks or job.covered != facts.covered:
+        return True
+    if not _is_same_burial(job.burials, facts.burials) and job.burials is not None:
+        return True
+    return any(
+        end > now_ms and stamp > facts.leases.get(node, (-1, 0))[0]
+        for node, (stamp, end) in job.leases.items()
+    )
+
+
+def stored_facts(job: Job) -> tuple[object, ...]:
+    """The fields of a "facts" record: instants, as the store keeps them."""
+    burials = job.burials
+    return (
+        job.id,
+        job.holders,
+        dict(job.claims),
+        dict(job.dispatches),
+        dict(job.nacks),
+        dict(job.leases),
+        dict(job.covered),
+        None
+        if burials is None
+        else (burials.count, burials.reason, burials.base, burials.expires_at),
+        job.expires_at,
+        job.not_before,
+    )
+
+
+def record_facts(state: State, job: Job) -> None:
+    """Put the facts of a stored copy into the log."""
+    record(state, "facts", *stored_facts(job))
+
+
+def record_copy(state: State, job: Job) -> None:
+    """Put a new copy into the log: spec, body and facts."""
+    spec = job.live_spec
+    record(
+        state,
+        "job",
+        job.id,
+        (
+            spec.queue, spec.ctime, spec.retry_ms, spec.replicate, spec.is_explicit, spec.delay_ms, spec.ttl_ms,
+            spec.priority, spec.max_deliveries, spec.dead_queue, dict(spec.headers),
+        ),
+        job.body,
+        *stored_facts(job)[1:],
+    )  # fmt: skip
+
+
+def tell_others(
+    state: State, job: Job, kind: type[msg.Queued | msg.Leased | msg.Told | msg.WillQueue]
+) -> None:
+    """Say our facts to every reachable holder."""
+    to = others(state, job)
+    if to:
+        job.word_at = state.now_ms
+        send(state, to, kind(job.id, facts_of(state, job)))
+
+
+def id_expiry(state: State, job: JobId) -> int:
+    """ms; when an id of which only the id is known surely no longer matters (M14)."""
+    return state.now_ms + (ttl_minutes(job) + 1) * 60_000 + state.limits.dummy_slack_ms
+
+
+def answer_end(state: State, peer: NodeId, job: JobId) -> bool:
+    """If the job is over here, say so to a peer that speaks of it as alive; True if it was (M6, M15)."""
+    entry = state.jobs.get(job)
+    if entry is not None:
+        if not entry.is_done:
+            return False
+        send(state, (peer,), set_ack(state, entry))
+        return True
+    grave = state.tombstones.get(job) or state.long_tombstones.get(job)
+    if grave is not None:
+        send(state, (peer,), msg.DelJob(job, grave.reason, grave.holders, grave.told))
+        return True
+    return False
+
+
+def set_ack(state: State, job: Job) -> msg.SetAck:
+    """The end of a job as this node knows it."""
+    assert job.reason is not None, f"{job.id!r} isn't done"
+    expires_in = max(0, job.expires_at - state.now_ms)
+    return msg.SetAck(job.id, job.reason, job.holders, job.told, expires_in)
+
+
+def answer_mark(state: State, peer: NodeId, job: JobId) -> bool:
+    """A copy arrives for an id whose end we heard of without having it: say the end (M15)."""
+    mark = state.marks.get(job)
+    if mark is None:
+        return False
+    send(state, (peer,), msg.SetAck(job, mark.reason, (), (), id_expiry(state, job) - state.now_ms))
+    return True
+
+
+def answer_unknown(state: State, peer: NodeId, job: JobId) -> None:
+    """Say that there is no copy here (M15, M21)."""
+    boot, clock, _ = gone_claim(state)
+    send(state, (peer,), msg.Unknown(job, boot, clock))
+
+
+def reason_or(ours: Reason | None, theirs: Reason) -> Reason:
+    """The reason that stands when one more is heard (M4)."""
+    joined = merge.reason(ours, theirs)
+    assert joined is not None
+    return joined
+
+
+def merge_claim(state: State, job: Job, node: NodeId, claim: Claim) -> None:
+    """Note what a node says about its own copy: has, or gone; it stays a holder (M3)."""
+    job.claims = intern_claims(state, merge.claims(job.claims, {node: claim}))
+
+
+def own_word(state: State, job: Job) -> msg.GotJob:
+    """That this node has stored a copy, for whoever counts copies."""
+    boot, clock, _ = job.claims[state.self_id]
+    return msg.GotJob(job.id, boot, clock)

@@ -1,0 +1,276 @@
+"""Queueing here and handing out here: what may be queued, who gets it, and when a copy looks at itself again.
+
+When a queue runs dry with clients waiting, its name goes into `state.hungry`; when one gains a job that a peer asked
+for, into `state.offered`. The engine passes both on to federation once the input has been handled.
+"""
+
+from __future__ import annotations
+
+from disque.core import commands as cmd
+from disque.core import messages as msg
+from disque.core.copies import (
+    claim_copy,
+    free_body,
+    insert,
+    merge_facts,
+    record_copy,
+    remove,
+    shift,
+    take_out,
+    tell_others,
+)
+from disque.core.job import Event, Job, JobState
+from disque.core.jobqueue import JobQueue
+from disque.core.ready import ClientId, Delivery, NilArray, Status
+from disque.core.state import AddWait, GetWait, State, fail, next_stamp, record, reply, wake
+
+REMOVED_TEXT = "job removed (expired?) before the requested replication level was achieved"
+LEAVING_TEXT = "This node is leaving the cluster, please connect to a different one"
+
+
+def queue_of(state: State, name: bytes) -> JobQueue:
+    """The queue of this name, made at first use."""
+    queue = state.queues.get(name)
+    if queue is None:
+        now = state.now_ms
+        queue = state.queues[name] = JobQueue(name, created_at=now, accessed_at=now)
+        queue.import_start = queue.import_before_start = now
+        if name in state.pauses:
+            queue.cluster_pause = state.pauses[name][2]
+    return queue
+
+
+def is_paused_in(state: State, name: bytes) -> bool:
+    """True if the queue takes no new jobs at this node."""
+    queue = state.queues.get(name)
+    return queue is not None and queue.is_paused_in
+
+
+def may_queue(state: State, job: Job) -> bool:
+    """True if M10 allows this copy to lie in its queue (apart from pauses, which the callers judge)."""
+    if job.state is not JobState.ACTIVE or job.is_kept_out or job.expires_at <= state.now_ms:
+        return False
+    return job.not_before <= state.now_ms and job.lease_end() <= state.now_ms
+
+
+def enqueue(state: State, job: Job) -> None:
+    """Put an active copy into its queue and serve who waits; every queueing but the first is announced."""
+    assert may_queue(state, job), f"{job.id!r} may not be queued: {job}"
+    queue = queue_of(state, job.queue)
+    spec = job.live_spec
+    shift(state, job, Event.QUEUE)
+    job.queue_key = (9 - spec.priority, spec.ctime, job.id)
+    job.ask_round = 0
+    job.queued_at = None
+    job.is_unsure = False
+    state.asks.pop(job.id, None)
+    queue.keys.add(job.queue_key)
+    queue.jobs_in += 1
+    queue.accessed_at = state.now_ms
+    if job.was_queued:
+        tell_others(state, job, msg.Queued)
+    job.was_queued = True
+    book(state, job)
+    if queue.blocked:
+        serve(state, queue)
+    elif queue.wanted:
+        state.offered[queue.name] = None
+
+
+def unqueue(state: State, job: Job) -> None:
+    """Take a queued copy out of its queue; it stays active and asks again in its time."""
+    take_out(state, job, Event.UNQUEUE)
+    book(state, job)
+
+
+def dispatch(state: State, job: Job, *, with_counters: bool) -> Delivery:
+    """Hand a queued job out: count it, lease it, tell the other holders if they must know (B1.1)."""
+    body = job.body
+    assert body is not None, f"{job.id!r} is queued without a body"
+    queue = take_out(state, job, Event.DISPATCH)
+    queue.jobs_out += 1
+    queue.accessed_at = state.now_ms
+    state.counts.delivered += 1
+    job.dispatches = {**job.dispatches, state.self_id: job.dispatches.get(state.self_id, 0) + 1}
+    if job.retry_ms:
+        _lease(state, job)
+    else:
+        _spend(state, job)
+    book(state, job)
+    return Delivery(
+        job.id,
+        job.queue,
+        body,
+        job.live_spec.headers,
+        job.nack_count if with_counters else None,
+        job.additional_deliveries if with_counters else None,
+    )
+
+
+def _lease(state: State, job: Job) -> None:
+    stamp = next_stamp(state)
+    job.leases = {**job.leases, state.self_id: (stamp, state.now_ms + job.retry_ms)}
+    is_limited = bool(job.live_spec.max_deliveries)
+    if is_limited:
+        record(state, "dispatch", job.id, job.dispatches[state.self_id])
+    if is_limited or state.now_ms - job.word_at >= job.retry_ms // 10:
+        tell_others(state, job, msg.Leased)
+
+
+def _spend(state: State, job: Job) -> None:
+    """RETRY 0: handed out once, never again; what stays serves SHOW and ACKJOB and may be evicted."""
+    record(state, "dispatch", job.id, 1, is_urgent=True)
+    job.is_kept_out = True
+    free_body(state, job)
+    state.spent[job.id] = job
+    if len(state.spent) > state.limits.spent_max:
+        drop(state, next(iter(state.spent.values())))
+
+
+def drop(state: State, job: Job) -> None:
+    """Forget a live copy without a tombstone (expiry, DELJOB, eviction, hand-over); says nothing."""
+    if job.state is JobState.QUEUED:
+        take_out(state, job, Event.UNQUEUE)
+    remove(state, job)
+    record(state, "gone", job.id)
+
+
+def serve(state: State, queue: JobQueue) -> None:
+    """Give each waiting client one job, first come first served, while there are both."""
+    while queue.blocked and queue.keys and not queue.is_paused_out:
+        wait = state.getting[ClientId(next(iter(queue.blocked)))]
+        job = state.jobs[queue.keys.first()[2]]
+        delivery = dispatch(state, job, with_counters=wait.with_counters)
+        end_get(state, wait)
+        reply(state, wait.client, [delivery])
+    if not queue.keys:
+        state.hungry[queue.name] = state.hungry.get(queue.name, False) or bool(queue.blocked)
+
+
+def end_get(state: State, wait: GetWait) -> None:
+    """A waiting GETJOB is over, for whatever reason; the caller answers it."""
+    del state.getting[wait.client]
+    state.agenda.cancel(wait)
+    for name in wait.queues:
+        queue = state.queues.get(name)
+        if queue is not None:
+            queue.blocked.pop(wait.client, None)
+
+
+def get_jobs(state: State, client: ClientId, command: cmd.GetJob) -> None:
+    """GETJOB: one job a queue a round, until `count` or a round without any; else wait (reference 1.2)."""
+    deliveries: list[Delivery] = []
+    queues = [queue_of(state, name) for name in command.queues]
+    is_progress = True
+    while is_progress and len(deliveries) < command.count:
+        is_progress = False
+        for queue in queues:
+            if not queue.keys or queue.is_paused_out:
+                continue
+            job = state.jobs[queue.keys.first()[2]]
+            deliveries.append(dispatch(state, job, with_counters=command.with_counters))
+            is_progress = True
+            if not queue.keys:
+                state.hungry.setdefault(queue.name, False)
+            if len(deliveries) == command.count:
+                break
+    if deliveries:
+        reply(state, client, list(deliveries))
+        return
+    for queue in queues:
+        state.hungry[queue.name] = True
+    if command.is_nohang:
+        reply(state, client, NilArray())
+    elif state.view.is_leaving:
+        fail(state, client, "LEAVING", LEAVING_TEXT)
+    else:
+        _wait_for_job(state, client, command, queues)
+
+
+def _wait_for_job(
+    state: State, client: ClientId, command: cmd.GetJob, queues: list[JobQueue]
+) -> None:
+    wait = GetWait(client, command.queues, command.with_counters)
+    state.getting[client] = wait
+    for queue in queues:
+        queue.blocked[client] = None
+    if command.timeout_ms:
+        wake(state, wait, state.now_ms + command.timeout_ms)
+
+
+def get_timed_out(state: State, wait: GetWait) -> None:
+    """The time-out of a waiting GETJOB."""
+    end_get(state, wait)
+    reply(state, wait.client, NilArray())
+
+
+def due_at(job: Job) -> int:
+    """ms; when an active copy may look whether it should queue itself (B1.2)."""
+    return max(job.not_before, job.lease_end(), job.ask_at)
+
+
+def book(state: State, job: Job) -> None:
+    """Book the next time at which a live copy must be looked at."""
+    at = job.expires_at
+    if job.state is JobState.ACTIVE and not job.is_kept_out:
+        ask = state.asks.get(job.id)
+        at = min(at, ask.deadline if ask is not None else due_at(job))
+    wake(state, job, at)
+
+
+def finish_add(state: State, job: Job) -> None:
+    """The waiting ADDJOB of this job has succeeded: answer its id and let the job live (B7.3)."""
+    wait = state.adding[job.id]
+    end_wait(state, wait)
+    shift(state, job, Event.REPLICATED)
+    state.counts.added += 1
+    reply(state, wait.client, Status(job.id))
+
+
+def end_wait(state: State, wait: AddWait) -> None:
+    """An ADDJOB no longer waits, for whatever reason; the caller answers it and sees to the job."""
+    del state.adding[wait.job.id]
+    state.agenda.cancel(wait)
+    if wait.client is not None:
+        waits = state.adding_of[wait.client]
+        del waits[wait.job.id]
+        if not waits:
+            del state.adding_of[wait.client]
+
+
+def start(state: State, job: Job) -> None:
+    """Queue a new job of this node, or wait for the end of its DELAY."""
+    if may_queue(state, job):
+        enqueue(state, job)
+    else:
+        book(state, job)
+
+
+def store_copy(state: State, message: msg.ReplJob | msg.YourJobs, *, ask_at: int) -> Job:
+    """Keep a copy that came from another node, this node among its holders and claims (M2, M3)."""
+    facts = message.facts
+    job = Job(
+        id=message.id,
+        spec=message.spec,
+        body=message.body,
+        state=JobState.ACTIVE,
+        expires_at=state.now_ms + facts.expires_in,
+        not_before=state.now_ms + facts.due_in,
+        holders=(state.self_id,),
+        ask_at=ask_at,
+        was_queued=True,
+        word_at=state.now_ms,
+    )
+    merge_facts(state, job, facts)
+    claim_copy(state, job)
+    insert(state, job)
+    record_copy(state, job)
+    book(state, job)
+    return job
+
+
+def obey_lease(state: State, job: Job) -> None:
+    """After a merge: a live lease beats a place in the queue; then book anew (M10)."""
+    if job.state is JobState.QUEUED and job.lease_end() > state.now_ms:
+        take_out(state, job, Event.UNQUEUE)
+    book(state, job)

@@ -1,0 +1,271 @@
+"""How a job ends everywhere: one terminal fact, collected by inclusion (M4-M6, M14, B2).
+
+A done entry stays until every holder has stored the end: told must include the holders. Sizes are never compared, and
+"I don't know it" never counts as told. Then it shrinks to a short tombstone.
+"""
+
+from __future__ import annotations
+
+from cluster.nodeid import NodeId
+from disque.core import messages as msg
+from disque.core.copies import (
+    free_body,
+    insert,
+    others,
+    reason_or,
+    remove,
+    set_ack,
+    shift,
+    take_out,
+)
+from disque.core.delivery import end_wait, finish_add
+from disque.core.job import Event, Job, JobState, Reason
+from disque.core.jobid import JobId
+from disque.core.merge import union
+from disque.core.state import (
+    AddWait,
+    State,
+    Tombstone,
+    intern_nodes,
+    members_of,
+    rank,
+    reachable,
+    record,
+    send,
+    wake,
+)
+
+
+def finish(state: State, job: Job, reason: Reason) -> None:
+    """Make a live copy done at this node; the caller collects. A waiting ADDJOB succeeds, unless by NOREPL."""
+    if job.id in state.adding:
+        finish_add(state, job)
+    if job.state is JobState.QUEUED:
+        take_out(state, job, Event.FINISH)
+    else:
+        shift(state, job, Event.FINISH)
+    free_body(state, job)
+    state.asks.pop(job.id, None)
+    state.spent.pop(job.id, None)
+    job.reason = reason
+    job.told = intern_nodes(state, (state.self_id,))
+    job.collect_round = 0
+    state.undone[job.id] = job
+    record_end(state, job)
+
+
+def fail_add(state: State, wait: AddWait) -> None:
+    """A waiting ADDJOB has failed, the caller answers the client: no copy may live on (B7.4)."""
+    job = wait.job
+    end_wait(state, wait)
+    state.counts.norepl += 1
+    finish(state, job, Reason.NOREPL)
+    collect(state, job)
+
+
+def new_end(
+    state: State,
+    job: JobId,
+    reason: Reason,
+    *,
+    holders: tuple[NodeId, ...],
+    told: tuple[NodeId, ...],
+    expires_at: int,
+) -> Job:
+    """A done entry for an id of which there is no copy here: a dummy if nobody is known to hold it (M14, M15)."""
+    entry = Job(
+        id=job,
+        spec=None,
+        body=None,
+        state=JobState.DONE,
+        expires_at=expires_at,
+        holders=intern_nodes(state, holders),
+        reason=reason,
+        told=intern_nodes(state, union(told, (state.self_id,))),
+    )
+    insert(state, entry)
+    if holders:
+        state.undone[job] = entry
+    else:
+        _keep_dummy(state, entry)
+    record_end(state, entry)
+    return entry
+
+
+def _keep_dummy(state: State, entry: Job) -> None:
+    state.dummies[entry.id] = entry
+    if len(state.dummies) > state.limits.dummies_max:
+        remove(state, next(iter(state.dummies.values())))
+        state.counts.dummies_evicted += 1
+
+
+def record_end(state: State, job: Job) -> None:
+    """Put what is known of the end into the log."""
+    assert job.reason is not None
+    record(state, "done", job.id, int(job.reason), job.holders, job.told, job.expires_at)
+
+
+def learn_end(
+    state: State, job: Job, said: msg.SetAck | msg.GotAck | msg.DelJob
+) -> tuple[NodeId, ...]:
+    """Merge the end that a peer speaks of into an entry; returns the holders that are new to us."""
+    was = (job.reason, job.holders, job.told)
+    if not job.is_done:
+        finish(state, job, said.reason)
+    elif job.reason is not None:
+        job.reason = reason_or(job.reason, said.reason)
+    newcomers = tuple([node for node in said.holders if node not in job.holders])
+    if newcomers:
+        job.holders = intern_nodes(state, union(job.holders, newcomers))
+        if state.dummies.pop(job.id, None) is not None:
+            state.dummy_answers.pop(job.id, None)
+            state.undone[job.id] = job
+    told = union(job.told, said.told)
+    if told is not job.told:
+        job.told = intern_nodes(state, told)
+    if (job.reason, job.holders, job.told) != was:
+        record_end(state, job)
+    return newcomers
+
+
+def is_settled(state: State, job: Job) -> bool:
+    """True if every holder that isn't forgotten has stored the end, and somebody held it (M6)."""
+    if not job.holders:
+        return False
+    told = job.told
+    return all([node in told for node in members_of(state, job.holders)])
+
+
+def collect(state: State, job: Job) -> None:
+    """Try to forget a done job everywhere; safe to call again at any time.
+
+    Settled: say DELJOB once and keep a tombstone. Else say SETACK to the reachable holders not yet told, a dummy to all
+    members, and book the next try: 1 s doubling to 30 s; with nobody to say it to, healing will wake it (B2.5).
+    """
+    if is_settled(state, job):
+        settle(state, job)
+        return
+    targets = untold(state, job)
+    send(state, targets, set_ack(state, job))
+    if targets:
+        limits = state.limits
+        delay = min(limits.setack_first_ms << min(job.collect_round, 10), limits.setack_max_ms)
+        job.collect_round += 1
+        wake(state, job, min(job.expires_at, state.now_ms + delay))
+    else:
+        wake(state, job, job.expires_at)
+
+
+def untold(state: State, job: Job) -> list[NodeId]:
+    """Reachable nodes that should hear of the end: holders not told; for a dummy who hasn't answered."""
+    if job.is_dummy:
+        answered = state.dummy_answers.get(job.id, {})
+        return [node for node in state.up if node not in answered]
+    told = job.told
+    return [node for node in reachable(state, members_of(state, job.holders)) if node not in told]
+
+
+def wait_for_initiator(state: State, job: Job) -> None:
+    """Who only learned of the end leaves its collection to the one who made it, for a while (B2.2)."""
+    limits = state.limits
+    delay = limits.setack_first_ms + rank(state, job.id, job.holders) * limits.setack_rank_ms
+    wake(state, job, min(job.expires_at, state.now_ms + delay))
+
+
+def settle(state: State, job: Job, *, but: NodeId | None = None) -> None:
+    """Every holder has stored the end: say so once (not to `but`, who sees it by itself) and bury the entry."""
+    assert job.reason is not None
+    to = [node for node in others(state, job) if node != but]
+    send(state, to, msg.DelJob(job.id, job.reason, job.holders, job.told))
+    bury(state, job)
+
+
+def bury(state: State, job: Job) -> None:
+    """A settled entry becomes a tombstone, which answers whoever still speaks of the job as alive (M6)."""
+    assert job.reason is not None
+    assert is_settled(state, job), f"{job.id!r} is not settled: {job.holders} {job.told}"
+    holders = members_of(state, job.holders)
+    is_long = len(holders) < len(job.holders)
+    boots = tuple([(node, boot_of(state, node)) for node in holders if node != state.self_id])
+    remove(state, job)
+    record(state, "settled", job.id, int(job.reason), job.holders, job.told, job.expires_at)
+    stone = Tombstone(job.id, job.reason, job.holders, job.told, boots, job.expires_at, is_long)
+    keep_tombstone(state, stone)
+
+
+def boot_of(state: State, node: NodeId) -> int:
+    """The last boot heard of a member, 0 if none."""
+    member = state.view.members.get(node)
+    return member.boot if member is not None else 0
+
+
+def keep_tombstone(state: State, stone: Tombstone) -> None:
+    """Put a tombstone into its pool; over the bound the oldest goes."""
+    pool = state.long_tombstones if stone.is_long else state.tombstones
+    pool[stone.id] = stone
+    now = state.now_ms
+    until = stone.expires_at if stone.is_long else min(stone.expires_at, now + short_life(state))
+    wake(state, stone, until)
+    if len(pool) > state.limits.tombstones_max:
+        oldest = next(iter(pool.values()))
+        state.agenda.cancel(oldest)
+        del pool[oldest.id]
+        state.counts.long_tombstones_evicted += stone.is_long
+
+
+def short_life(state: State) -> int:
+    """ms that a short tombstone or mark is kept: nothing older can still be on its way (M6)."""
+    return 2 * state.view.node_timeout_ms + state.limits.link_wait_max_ms
+
+
+def tombstone_due(state: State, stone: Tombstone) -> None:
+    """A tombstone goes once no holder can speak of the job any more; else it is looked at again each node timeout."""
+    pool = state.long_tombstones if stone.is_long else state.tombstones
+    if stone.expires_at <= state.now_ms or _is_quiet(state, stone):
+        del pool[stone.id]
+        return
+    if not stone.is_long and _is_wiped(state, stone):
+        del pool[stone.id]
+        stone.is_long = True
+        keep_tombstone(state, stone)
+        return
+    wake(state, stone, min(stone.expires_at, state.now_ms + state.view.node_timeout_ms))
+
+
+def _is_quiet(state: State, stone: Tombstone) -> bool:
+    if stone.is_long:
+        return False
+    members = state.view.members
+    for node, boot in stone.boots:
+        if node not in state.up_set or members[node].since > boot:
+            return False
+    return True
+
+
+def _is_wiped(state: State, stone: Tombstone) -> bool:
+    members = state.view.members
+    for node, boot in stone.boots:
+        member = members.get(node)
+        if member is None or member.since > boot:
+            return True
+    return False
+
+
+def done_due(state: State, job: Job) -> None:
+    """The time of a done entry has come: expiry, or one more try to collect it."""
+    if job.expires_at <= state.now_ms:
+        remove(state, job)
+        record(state, "gone", job.id)
+    else:
+        collect(state, job)
+
+
+def dummy_answered(state: State, job: Job, peer: NodeId) -> None:
+    """A member doesn't know the job of a dummy, or has but a dummy itself; when all say so, it ends (M14)."""
+    answered = state.dummy_answers.setdefault(job.id, {})
+    answered[peer] = None
+    if state.view.forgotten:
+        return  # a machine that was forgotten may yet come back with its copy
+    if all([node in answered or node == state.self_id for node in state.view.members]):
+        remove(state, job)
+        record(state, "gone", job.id)

@@ -1,0 +1,373 @@
+"""The pure heart of a node: inputs one at a time, one output, no I/O.
+
+Four kinds of input: time, a client's command, a peer's message, the cluster view. One output, `Ready`: records to
+store, then messages to send, then replies to give.
+
+The owner promises: inputs one at a time; of each Ready all records are stored, as far as the fsync policy says, before
+any of its messages or replies leaves, and Readys are handled in order; messages may be lost, delayed, doubled or
+reordered; a Ready is turned into bytes before the next input, because it may point at live jobs; a failed append stops
+writes with a clear error (MISCONF), never silently. The engine promises: no I/O, no waiting, work bounded by `Limits`,
+and no exception for anything that a client or a peer can do.
+
+Time is ms, made once by the owner from the wall clock at start plus monotonic time elapsed; it never goes back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from cluster.nodeid import NodeId
+from cluster.view import ClusterView
+from disque.core import (
+    acks,
+    federation,
+    healing,
+    introspection,
+    merge,
+    moves,
+    replication,
+    requeue,
+    restoring,
+)
+from disque.core import commands as cmd
+from disque.core import messages as msg
+from disque.core.acks import mark_due
+from disque.core.agenda import Sleeper
+from disque.core.copies import answer_end, id_expiry, own_word
+from disque.core.delivery import (
+    REMOVED_TEXT,
+    drop,
+    end_get,
+    end_wait,
+    get_jobs,
+    get_timed_out,
+    serve,
+)
+from disque.core.ending import collect, done_due, finish, new_end, tombstone_due
+from disque.core.job import Job, JobState, Reason
+from disque.core.jobqueue import PAUSE_IN, PAUSE_OUT, JobQueue
+from disque.core.limits import Limits
+from disque.core.ready import ClientId, Ready, Record, Status
+from disque.core.state import (
+    AddWait,
+    Dice,
+    GetWait,
+    Mark,
+    Peer,
+    State,
+    Sweep,
+    Tombstone,
+    Walk,
+    fail,
+    peer_of,
+    reply,
+    send,
+    wake,
+)
+
+
+class Engine:
+    """One node's jobs and queues; see the module for the contract."""
+
+    def __init__(
+        self, *, view: ClusterView, boot: int, since: int, limits: Limits, dice: Dice, now_ms: int
+    ) -> None:
+        self.state = State(
+            self_id=view.self_id,
+            boot=boot,
+            since=since,
+            limits=limits,
+            dice=dice,
+            now_ms=now_ms,
+            view=view,
+            started_at=now_ms,
+        )
+        self._queue_sweep = _QueueSweep()
+        wake(self.state, self._queue_sweep, now_ms + limits.queue_sweep_ms)
+        healing.view_changed(self.state, view)
+
+    def advance(self, now_ms: int) -> None:
+        """Time has come to now_ms; fires what is due, at most `wakeups_a_turn` timers. Never goes back."""
+        state = self.state
+        state.now_ms = max(state.now_ms, now_ms)
+        for _ in range(state.limits.wakeups_a_turn):
+            item = state.agenda.pop_due(state.now_ms)
+            if item is None:
+                break
+            _DUE[type(item)](state, item)
+        self._settle()
+
+    def command(self, client: ClientId, command: cmd.Command) -> bool:
+        """Carry out a client's command; True if it is answered within this batch."""
+        state = self.state
+        _COMMANDS[type(command)](state, client, command)
+        self._settle()
+        return client not in state.getting and client not in state.adding_of
+
+    def receive(self, peer: NodeId, boot: int, message: msg.Message) -> None:
+        """A statement of a known peer at this boot; harmless whatever it says, in any order, any number of times."""
+        state = self.state
+        if peer not in state.view.members or peer == state.self_id:
+            return
+        if boot < peer_of(state, peer).boot:
+            state.counts.stale_messages += 1
+            return
+        _MESSAGES[type(message)](state, peer, message)
+        self._settle()
+
+    def view_changed(self, view: ClusterView) -> None:
+        """Membership sees the cluster differently now."""
+        healing.view_changed(self.state, view)
+        self._settle()
+
+    def disconnect(self, client: ClientId) -> None:
+        """A client has gone: whatever it waits for ends (B7.2)."""
+        state = self.state
+        wait = state.getting.get(client)
+        if wait is not None:
+            end_get(state, wait)
+        replication.adds_lost_client(state, client)
+        self._settle()
+
+    def restore(self, record: Record) -> None:
+        """Replay one record of the log, before the first advance."""
+        restoring.restore(self.state, record)
+
+    def reset(self) -> None:
+        """Forget all jobs and queues (DEBUG FLUSHALL, CLUSTER RESET)."""
+        flush_all(self.state)
+
+    def next_wakeup_ms(self) -> int | None:
+        """ms at which `advance` should be called again, None: not before another input."""
+        return self.state.agenda.next_at()
+
+    def take_ready(self) -> Ready:
+        """All that is to be stored, sent and answered since the last call."""
+        ready = self.state.ready
+        self.state.ready = Ready()
+        return ready
+
+    def statistics(self) -> introspection.Statistics:
+        """The figures of INFO."""
+        return introspection.statistics(self.state)
+
+    def check(self) -> None:
+        """Assert the invariants of one node; tests call it after every step."""
+        introspection.check(self.state)
+
+    def _settle(self) -> None:
+        """What follows from an input: give what peers asked for, ask for what clients wait for."""
+        state = self.state
+        if state.offered:
+            federation.offer(state)
+        if state.hungry:
+            federation.feed(state)
+
+
+class _QueueSweep:
+    """Frees idle queues, some at a time (reference 5.4)."""
+
+    def __init__(self) -> None:
+        self.wake_at: int | None = None
+        self.names: list[bytes] = []
+
+
+def _queue_sweep_due(state: State, sweep: _QueueSweep) -> None:
+    limits, now = state.limits, state.now_ms
+    if not sweep.names:
+        sweep.names = list(state.queues)
+    for name in sweep.names[-limits.queue_sweep_count :]:
+        queue = state.queues.get(name)
+        if queue is not None and _is_idle(state, queue):
+            state.agenda.cancel(queue)
+            del state.queues[name]
+    del sweep.names[-limits.queue_sweep_count :]
+    if sweep.names:
+        wake(state, sweep, now + 10)
+    else:
+        wake(state, sweep, now + limits.queue_sweep_ms)
+
+
+def _is_idle(state: State, queue: JobQueue) -> bool:
+    now = state.now_ms
+    if queue.keys or queue.blocked or queue.pause:
+        return False
+    if any(until > now for _, until in queue.wanted.values()):
+        return False
+    return now - queue.accessed_at >= state.limits.queue_idle_max_ms
+
+
+def _job_due(state: State, job: Job) -> None:
+    if job.is_done:
+        done_due(state, job)
+    elif job.expires_at <= state.now_ms:
+        _expire(state, job)
+    elif job.state is JobState.ACTIVE:
+        requeue.active_due(state, job)
+    else:
+        wake(state, job, job.expires_at)
+
+
+def _expire(state: State, job: Job) -> None:
+    """Its time is over: each copy goes by itself, without a word (M4, M12)."""
+    wait = state.adding.get(job.id)
+    if wait is not None:
+        end_wait(state, wait)
+        fail(state, wait.client, "NOREPL", REMOVED_TEXT)
+    drop(state, job)
+
+
+def flush_all(state: State) -> None:
+    """Forget everything about jobs; who waits is told."""
+    for get in list(state.getting.values()):
+        get_timed_out(state, get)
+    for wait in list(state.adding.values()):
+        end_wait(state, wait)
+        fail(state, wait.client, "NOREPL", REMOVED_TEXT)
+    for job in list(state.jobs.values()):
+        if job.is_done:
+            state.agenda.cancel(job)
+        else:
+            drop(state, job)
+    sleepers: list[Sleeper] = [*state.tombstones.values(), *state.long_tombstones.values()]
+    sleepers += [*state.marks.values(), *state.queues.values(), *state.peers.values()]
+    for sleeper in sleepers:
+        state.agenda.cancel(sleeper)
+    for peer in state.peers.values():
+        peer.moves.clear()
+    pools: tuple[dict[Any, Any], ...] = (
+        state.jobs, state.undone, state.dummies, state.dummy_answers, state.spent, state.asks,
+        state.tombstones, state.long_tombstones, state.marks, state.queues, state.offered, state.hungry,
+    )  # fmt: skip
+    for pool in pools:
+        pool.clear()
+    state.by_state = [0] * len(JobState)
+    state.body_bytes = 0
+
+
+def _flush(state: State, client: ClientId, _command: cmd.FlushAll) -> None:
+    flush_all(state)
+    reply(state, client, Status(b"OK"))
+
+
+def _on_unknown(state: State, peer: NodeId, said: msg.Unknown) -> None:
+    acks.on_unknown(state, peer, said)
+    job = state.jobs.get(said.id)
+    if job is not None and not job.is_done:
+        requeue.no_copy_at(state, job, peer)
+
+
+def _on_refused(state: State, peer: NodeId, said: msg.Refused) -> None:
+    replication.on_refused(state, peer, said)
+    job = state.jobs.get(said.id)
+    if job is not None and job.state is JobState.ACTIVE and job.queued_at == peer:
+        requeue.not_queued_at(state, job)
+
+
+def _on_keep(state: State, peer: NodeId, said: msg.Keep) -> None:
+    """A leaving peer wants a promise that our copy stays (B5.4)."""
+    job = requeue.live_copy(state, peer, said)
+    if job is None:
+        return
+    if state.view.is_leaving:
+        send(state, (peer,), msg.Refused(said.id))
+    else:
+        send(state, (peer,), own_word(state, job))
+
+
+def _on_keep_dummy(state: State, peer: NodeId, said: msg.KeepDummy) -> None:
+    """A leaving peer hands over an ack whose holders nobody knows (B5.6)."""
+    if answer_end(state, peer, said.id):
+        return
+    job = state.jobs.get(said.id)
+    if job is None:
+        expires_at = id_expiry(state, said.id)
+        job = new_end(state, said.id, said.reason, holders=(), told=(peer,), expires_at=expires_at)
+    else:
+        finish(state, job, said.reason)
+    send(state, (peer,), acks.got_ack(state, job))
+    collect(state, job)
+
+
+def _on_purge(state: State, peer: NodeId, said: msg.Purge) -> None:
+    """Cancel what this node holds of a queue now, once for each order (M19, B9.4)."""
+    if (said.boot, said.seq) <= state.purges_seen.get(said.node, (0, 0)):
+        return
+    state.purges_seen[said.node] = (said.boot, said.seq)
+    held = [j for j in state.jobs.values() if not j.is_done and j.queue == said.queue]
+    for job in held:
+        finish(state, job, Reason.CANCELLED)
+        collect(state, job)
+
+
+def _on_pause(state: State, peer: NodeId, said: msg.Pause) -> None:
+    """Pause flags of a queue for the whole cluster: the later writer wins (M18)."""
+    ours = state.pauses.get(said.queue)
+    theirs = (said.stamp, said.node, said.flags & (PAUSE_IN | PAUSE_OUT))
+    if ours is not None and merge.pause(ours, theirs) is ours:
+        return
+    state.pauses[said.queue] = theirs
+    while len(state.pauses) > state.limits.pauses_max:
+        del state.pauses[next(iter(state.pauses))]
+    queue = state.queues.get(said.queue)
+    if queue is not None:
+        queue.cluster_pause = theirs[2]
+        serve(state, queue)
+
+
+_Handler = Callable[[State, NodeId, Any], None]
+_MESSAGES: Mapping[type[Any], _Handler] = {
+    msg.ReplJob: replication.on_repl_job,
+    msg.GotJob: replication.on_got_job,
+    msg.Refused: _on_refused,
+    msg.WillQueue: requeue.on_will_queue,
+    msg.Have: requeue.on_have,
+    msg.Unknown: _on_unknown,
+    msg.Waiting: requeue.on_waiting,
+    msg.Queued: requeue.on_queued,
+    msg.Leased: requeue.on_leased,
+    msg.Told: requeue.on_told,
+    msg.SetAck: acks.on_set_ack,
+    msg.GotAck: acks.on_got_ack,
+    msg.DelJob: acks.on_del_job,
+    msg.NeedJobs: federation.on_need_jobs,
+    msg.YourJobs: federation.on_your_jobs,
+    msg.Move: moves.on_move,
+    msg.GotMove: moves.on_got_move,
+    msg.AskMove: moves.on_ask_move,
+    msg.Heal: healing.on_heal,
+    msg.Walk: healing.on_walk,
+    msg.Walked: healing.on_walked,
+    msg.Pause: _on_pause,
+    msg.Purge: _on_purge,
+    msg.Keep: _on_keep,
+    msg.KeepDummy: _on_keep_dummy,
+}
+_COMMANDS: Mapping[type[Any], Callable[[State, ClientId, Any], None]] = {
+    cmd.AddJob: replication.add_job,
+    cmd.GetJob: get_jobs,
+    cmd.AckJob: acks.ack_jobs,
+    cmd.FastAck: acks.fast_ack_jobs,
+    cmd.DelJob: acks.delete_jobs,
+    cmd.Enqueue: requeue.enqueue_jobs,
+    cmd.Nack: requeue.nack_jobs,
+    cmd.Dequeue: requeue.dequeue_jobs,
+    cmd.Working: requeue.working,
+    cmd.Show: introspection.show,
+    cmd.QLen: introspection.queue_length,
+    cmd.QStat: introspection.queue_status,
+    cmd.FlushAll: _flush,
+}
+_DUE: Mapping[type[Any], Callable[[State, Any], None]] = {
+    Job: _job_due,
+    AddWait: replication.add_due,
+    GetWait: get_timed_out,
+    JobQueue: federation.queue_due,
+    Tombstone: tombstone_due,
+    Mark: mark_due,
+    Peer: moves.moves_due,
+    Walk: healing.walk_due,
+    Sweep: healing.sweep_due,
+    _QueueSweep: _queue_sweep_due,
+}

@@ -1,0 +1,219 @@
+"""Jobs travel to where somebody waits for them (Disque: queue.c needJobsForQueue; reference 5.5-5.7).
+
+A node whose queue runs dry with clients waiting asks: sources that sent jobs lately often, everybody rarely. Who has
+nothing remembers the question for a while and gives the next job at once, so that no consumer waits beside a job.
+"""
+
+from __future__ import annotations
+
+from cluster.nodeid import NodeId
+from disque.core import messages as msg
+from disque.core.copies import (
+    absorb,
+    add_holders,
+    answer_end,
+    answer_mark,
+    answer_unknown,
+    facts_of,
+    own_word,
+    take_out,
+)
+from disque.core.delivery import (
+    book,
+    enqueue,
+    finish_add,
+    is_paused_in,
+    may_queue,
+    obey_lease,
+    queue_of,
+    store_copy,
+)
+from disque.core.job import Event, Job, JobState
+from disque.core.jobqueue import JobQueue
+from disque.core.moves import can_move_to, move_out
+from disque.core.state import State, send, wake
+
+
+def feed(state: State) -> None:
+    """Ask for jobs of the queues that ran dry while the last input was handled."""
+    while state.hungry:
+        name, has_waiting = state.hungry.popitem()
+        queue = state.queues.get(name)
+        if queue is not None and not queue.keys:
+            _need_jobs(state, queue, has_waiting=has_waiting)
+
+
+def queue_due(state: State, queue: JobQueue) -> None:
+    """The time to ask again, or to give what was asked for."""
+    if queue.blocked and not queue.keys:
+        _need_jobs(state, queue, has_waiting=True)
+    if queue.wanted and queue.keys:
+        state.offered[queue.name] = None
+
+
+def _rate(state: State, queue: JobQueue) -> int:
+    limits = state.limits
+    return queue.import_rate(
+        state.now_ms, window_ms=limits.import_window_ms, divisor_min_ms=limits.import_divisor_min_ms
+    )
+
+
+def _need_jobs(state: State, queue: JobQueue, *, has_waiting: bool) -> None:
+    now, limits = state.now_ms, state.limits
+    rate = _rate(state, queue)
+    if state.view.is_leaving or queue.is_paused_out or (not has_waiting and not rate):
+        return
+    for node in [n for n, at in queue.responders.items() if now - at > limits.responder_ms]:
+        del queue.responders[node]
+    sources = list(queue.responders)
+    wanted = rate // len(sources) if sources else limits.needjobs_count_min
+    wanted = min(max(wanted, limits.needjobs_count_min), limits.needjobs_count_max)
+    if now >= _next_broadcast(state, queue):
+        queue.broadcast_at = now
+        queue.broadcast_round += 1
+        send(state, state.up, msg.NeedJobs(queue.name, 1))
+    if sources and (not has_waiting or now >= _next_adhoc(state, queue)):
+        queue.adhoc_at = now
+        queue.adhoc_round += 1
+        send(state, sources, msg.NeedJobs(queue.name, wanted))
+    if queue.blocked:
+        again = _next_broadcast(state, queue)
+        wake(state, queue, min(again, _next_adhoc(state, queue)) if sources else again)
+
+
+def _next_broadcast(state: State, queue: JobQueue) -> int:
+    limits = state.limits
+    if queue.broadcast_at is None:
+        return 0
+    delay = limits.needjobs_broadcast_first_ms << min(max(queue.broadcast_round - 1, 0), 10)
+    return queue.broadcast_at + min(delay, limits.needjobs_broadcast_max_ms)
+
+
+def _next_adhoc(state: State, queue: JobQueue) -> int:
+    limits = state.limits
+    if queue.adhoc_at is None:
+        return 0
+    delay = limits.needjobs_adhoc_first_ms << min(max(queue.adhoc_round - 1, 0), 10)
+    return queue.adhoc_at + min(delay, limits.needjobs_adhoc_max_ms)
+
+
+def ask_newcomers(state: State, nodes: list[NodeId]) -> None:
+    """Nodes that just became reachable haven't heard what is waited for here."""
+    names = {name: None for wait in state.getting.values() for name in wait.queues}
+    for name in names:
+        if not state.queues[name].keys and not state.queues[name].is_paused_out:
+            send(state, nodes, msg.NeedJobs(name, 1))
+
+
+def on_need_jobs(state: State, peer: NodeId, said: msg.NeedJobs) -> None:
+    """Give what we have, at most half of a short queue; remember the rest of the question (reference 5.7)."""
+    count = min(max(said.count, 1), state.limits.needjobs_count_max)
+    queue = queue_of(state, said.queue)
+    queue.wanted.pop(peer, None)
+    given = 0
+    if queue.keys and not queue.is_paused_out and not _rate(state, queue):
+        share = count if len(queue) >= 2 * count else max(len(queue) // 2, 1)
+        given = _give(state, queue, peer, share)
+    if given < count:
+        queue.wanted[peer] = (count - given, state.now_ms + state.limits.wanted_ms)
+        if queue.keys:
+            _offer_later(state, queue)
+
+
+def _offer_later(state: State, queue: JobQueue) -> None:
+    """We import jobs of this queue ourselves: look again once that has stopped."""
+    at = queue.import_start + state.limits.import_window_ms + 1
+    if queue.wake_at is None or queue.wake_at > at:
+        wake(state, queue, at)
+
+
+def offer(state: State) -> None:
+    """Give to peers that asked in vain what has been queued since."""
+    while state.offered:
+        name, _ = state.offered.popitem()
+        queue = state.queues.get(name)
+        if queue is None or queue.blocked or queue.is_paused_out:
+            continue
+        if _rate(state, queue):
+            _offer_later(state, queue)
+            continue
+        for peer in list(queue.wanted):
+            _offer_to(state, queue, peer)
+
+
+def _offer_to(state: State, queue: JobQueue, peer: NodeId) -> None:
+    count, until = queue.wanted.pop(peer)
+    if until <= state.now_ms or peer not in state.up_set:
+        return
+    left = count - _give(state, queue, peer, min(count, len(queue)))
+    if left:
+        queue.wanted[peer] = (left, until)
+
+
+def _give(state: State, queue: JobQueue, peer: NodeId, count: int) -> int:
+    """Hand over up to `count` jobs from the head; RETRY 0 jobs move, of others we stay a holder."""
+    if peer not in state.up_set or state.view.members[peer].is_leaving:
+        return 0
+    given = 0
+    while given < count and queue.keys:
+        job = state.jobs[queue.keys.first()[2]]
+        if job.retry_ms:
+            _give_copy(state, job, peer)
+        elif can_move_to(state, peer):
+            move_out(state, job, peer)
+        else:
+            break
+        queue.jobs_out += 1
+        given += 1
+    if given:
+        queue.accessed_at = state.now_ms
+    return given
+
+
+def _give_copy(state: State, job: Job, peer: NodeId) -> None:
+    take_out(state, job, Event.UNQUEUE)
+    add_holders(state, job, (peer,))
+    job.queued_at = peer
+    job.ask_round = 0
+    job.ask_at = state.now_ms + job.retry_ms
+    body = job.body
+    assert body is not None, f"{job.id!r} has no body to give"
+    send(state, (peer,), msg.YourJobs(job.id, job.live_spec, body, facts_of(state, job)))
+    book(state, job)
+
+
+def on_your_jobs(state: State, peer: NodeId, said: msg.YourJobs) -> None:
+    """Queue a job that another node hands over; a job that is over here is over (W-3)."""
+    if answer_end(state, peer, said.id) or answer_mark(state, peer, said.id):
+        return
+    if not said.spec.retry_ms or not said.facts.expires_in:
+        answer_unknown(state, peer, said.id)
+        return
+    if state.view.is_leaving or is_paused_in(state, said.spec.queue):
+        send(state, (peer,), msg.Refused(said.id))
+        return
+    _count_import(state, peer, said.spec.queue)
+    job = state.jobs.get(said.id)
+    if job is None:
+        job = store_copy(state, said, ask_at=0)
+    elif said.spec != job.spec:
+        state.counts.spec_conflicts += 1
+        return
+    else:
+        absorb(state, job, said.facts)
+        if job.state is JobState.WAITING:
+            finish_add(state, job)  # it was queued elsewhere, so enough copies lived (B7.3)
+        job.ask_at = 0
+        obey_lease(state, job)
+    send(state, (peer,), own_word(state, job))
+    if may_queue(state, job):
+        enqueue(state, job)
+
+
+def _count_import(state: State, peer: NodeId, name: bytes) -> None:
+    queue = queue_of(state, name)
+    if peer not in queue.responders:
+        queue.broadcast_round = 0
+    queue.responders[peer] = state.now_ms
+    queue.count_import(state.now_ms, bucket_ms=state.limits.import_bucket_ms)
+    queue.adhoc_round = 0

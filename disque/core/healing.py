@@ -1,0 +1,198 @@
+"""A peer is back: known facts are said again through the ordinary messages, paced; nothing else heals (B4).
+
+Both sides walk over what they share. First the ends of jobs, then every live copy with its facts: equal facts cost the
+receiver no answer.
+"""
+
+from __future__ import annotations
+
+from cluster.nodeid import NodeId
+from cluster.view import ClusterView
+from disque.core import messages as msg
+from disque.core.copies import facts_of, set_ack
+from disque.core.delivery import LEAVING_TEXT, book, end_get
+from disque.core.ending import collect, is_settled
+from disque.core.federation import ask_newcomers
+from disque.core.job import Job, JobState
+from disque.core.jobid import JobId
+from disque.core.moves import moves_from_restarted, moves_peer_back
+from disque.core.replication import adds_review
+from disque.core.state import Peer, State, Sweep, Walk, fail, peer_of, send, wake
+
+_SCAN_MAX = 2_000  # ids looked at in one step of a walk or sweep
+
+
+def view_changed(state: State, view: ClusterView) -> None:
+    """Take in a new view: who is back is healed with, who is lost no longer has our jobs queued."""
+    before = state.view
+    state.view = view
+    members = view.members
+    state.up = tuple([n for n in members if members[n].is_reachable and n != state.self_id])
+    was_up, state.up_set = state.up_set, frozenset(state.up)
+    lost: set[NodeId] = {
+        n
+        for n in before.members
+        if n != state.self_id
+        and not before.members[n].is_suspect
+        and (n not in members or members[n].is_suspect)
+    }
+    newcomers: list[NodeId] = []
+    for node in state.up:
+        state.reached[node] = None
+        peer = peer_of(state, node)
+        member = members[node]
+        is_restarted = member.boot > peer.boot
+        if is_restarted:
+            if peer.boot:
+                lost.add(node)
+            peer.boot, peer.since = member.boot, member.since
+            moves_from_restarted(peer)
+        if is_restarted or node not in was_up:
+            newcomers.append(node)
+            _peer_back(state, peer)
+    if newcomers:
+        ask_newcomers(state, newcomers)
+    new_forgotten = view.forgotten - before.forgotten
+    if lost or new_forgotten:
+        _start_sweep(state, frozenset(lost))
+    if view.is_leaving:
+        for wait in list(state.getting.values()):
+            end_get(state, wait)
+            fail(state, wait.client, "LEAVING", LEAVING_TEXT)
+    adds_review(state)
+
+
+def _peer_back(state: State, peer: Peer) -> None:
+    moves_peer_back(state, peer)
+    peer.heal_number += 1
+    send(state, (peer.id,), msg.Heal(state.boot, peer.heal_number))
+    request_walk(state, peer)
+
+
+def on_heal(state: State, peer_id: NodeId, said: msg.Heal) -> None:
+    """The peer walks and wants us to walk as well, once for each number (B4.1)."""
+    peer = peer_of(state, peer_id)
+    if (said.boot, said.n) > peer.heal_seen:
+        peer.heal_seen = (said.boot, said.n)
+        request_walk(state, peer)
+
+
+def request_walk(state: State, peer: Peer) -> None:
+    """Walk over all that is shared with a peer; one under way goes once around instead of starting again (B4.7)."""
+    walk = peer.walk
+    limits = state.limits
+    if walk is None:
+        walk = peer.walk = Walk(peer.id, _ids_to_say(state), gap_ms=limits.heal_gap_first_ms)
+        walk.started_at = state.now_ms
+        wake(state, walk, state.now_ms)
+    elif walk.position == 0 and walk.batch_end == 0:
+        wake(state, walk, state.now_ms)  # it hasn't begun
+    else:
+        walk.is_due_again = True
+        if walk.wake_at is None:
+            walk.seq = 0
+            wake(state, walk, state.now_ms)
+
+
+def _ids_to_say(state: State) -> list[JobId]:
+    return [*state.undone, *state.dummies, *state.jobs]
+
+
+def walk_due(state: State, walk: Walk) -> None:
+    """The next batch, or the last one again if it wasn't answered in time."""
+    if walk.peer not in state.up_set:
+        return  # goes on where it is once the peer is back
+    if walk.position >= len(walk.ids):
+        _end_walk(state, walk)
+        return
+    said = 0
+    at = walk.position
+    end = min(len(walk.ids), walk.position + _SCAN_MAX)
+    while at < end and said < state.limits.heal_batch:
+        job = state.jobs.get(walk.ids[at])
+        at += 1
+        if job is not None:
+            said += _say_again(state, job, walk.peer)
+    if said:
+        walk.batch_end = at
+        walk.seq += 1
+        send(state, (walk.peer,), msg.Walk(walk.seq))
+        wake(state, walk, state.now_ms + state.limits.heal_answer_ms)
+    else:
+        walk.position = walk.batch_end = at
+        wake(state, walk, state.now_ms + 1)
+
+
+def _say_again(state: State, job: Job, peer: NodeId) -> bool:
+    """Say what this peer should know of a job; True if there was anything."""
+    if job.is_done:
+        if not job.is_dummy and (peer not in job.holders or peer in job.told):
+            return False
+        send(state, (peer,), set_ack(state, job))
+        return True
+    if peer not in job.holders or not job.retry_ms:
+        return False
+    if job.state is JobState.WAITING:
+        assert job.body is not None
+        copy = msg.ReplJob(job.id, job.live_spec, job.body, facts_of(state, job))
+        send(state, (peer,), copy)
+    else:
+        send(state, (peer,), msg.Told(job.id, facts_of(state, job)))
+    return True
+
+
+def _end_walk(state: State, walk: Walk) -> None:
+    """Around once; again after a growing gap if it was asked for meanwhile."""
+    peer = peer_of(state, walk.peer)
+    if not walk.is_due_again:
+        peer.walk = None
+        return
+    walk.is_due_again = False
+    walk.ids = _ids_to_say(state)
+    walk.position = walk.batch_end = 0
+    wake(state, walk, state.now_ms + walk.gap_ms)
+    walk.gap_ms = min(walk.gap_ms * 2, state.limits.heal_gap_max_ms)
+
+
+def on_walk(state: State, peer: NodeId, said: msg.Walk) -> None:
+    """All before this has been handled."""
+    send(state, (peer,), msg.Walked(said.seq))
+
+
+def on_walked(state: State, peer_id: NodeId, said: msg.Walked) -> None:
+    """The peer has handled a batch: go on."""
+    walk = peer_of(state, peer_id).walk
+    if walk is not None and walk.seq == said.seq and walk.batch_end > walk.position:
+        walk.position = walk.batch_end
+        wake(state, walk, state.now_ms)
+
+
+def _start_sweep(state: State, lost: frozenset[NodeId]) -> None:
+    """Look through all jobs for those that lost nodes had queued, and ends that a FORGET settles."""
+    if state.sweep is not None:
+        state.agenda.cancel(state.sweep)
+        lost |= state.sweep.lost
+    state.sweep = Sweep(list(state.jobs), lost)
+    wake(state, state.sweep, state.now_ms)
+
+
+def sweep_due(state: State, sweep: Sweep) -> None:
+    """One bounded step of the sweep (B1.5, B2.7)."""
+    end = min(len(sweep.ids), sweep.position + _SCAN_MAX)
+    for id_ in sweep.ids[sweep.position : end]:
+        job = state.jobs.get(id_)
+        if job is None:
+            continue
+        if job.is_done:
+            if is_settled(state, job):
+                collect(state, job)
+        elif job.queued_at in sweep.lost and job.state is JobState.ACTIVE:
+            job.queued_at = None
+            job.ask_round = 0
+            job.ask_at = 0
+            book(state, job)
+    sweep.position = end
+    if end < len(sweep.ids):
+        wake(state, sweep, state.now_ms + 1)
+    else:
+        state.sweep = None

@@ -1,0 +1,213 @@
+"""What a person may ask: SHOW, QLEN, QSTAT, the figures of INFO; and the invariants that tests ask for."""
+
+from __future__ import annotations
+
+from cluster.nodeid import NodeId
+from disque.core import commands as cmd
+from disque.core.copies import others
+from disque.core.delivery import due_at
+from disque.core.job import Job, JobState
+from disque.core.jobqueue import JobQueue
+from disque.core.ready import ClientId, NilArray, Reply
+from disque.core.state import State, is_counted, reply
+from disque.core.value import value
+
+_STATE_NAMES = {
+    JobState.WAITING: b"wait-repl",
+    JobState.ACTIVE: b"active",
+    JobState.QUEUED: b"queued",
+    JobState.MOVING: b"active",
+    JobState.DONE: b"acked",
+}
+_PAUSE_NAMES = {0: b"none", 1: b"in", 2: b"out", 3: b"all"}
+
+
+@value
+class Statistics:
+    """Figures of one node at one moment."""
+
+    registered_jobs: int
+    registered_queues: int
+    waiting_jobs: int
+    active_jobs: int
+    queued_jobs: int
+    moving_jobs: int
+    done_jobs: int
+    dummies: int
+    tombstones: int
+    marks: int
+    blocked_clients: int
+    body_bytes: int
+    added_total: int
+    delivered_total: int
+    acked_total: int
+    norepl_total: int
+    spec_conflicts: int
+    moves_in_doubt: int
+    bad_payloads: int
+
+
+def statistics(state: State) -> Statistics:
+    """Counters kept at each transition; never a scan."""
+    by_state, counts = state.by_state, state.counts
+    return Statistics(
+        registered_jobs=len(state.jobs),
+        registered_queues=len(state.queues),
+        waiting_jobs=by_state[JobState.WAITING],
+        active_jobs=by_state[JobState.ACTIVE],
+        queued_jobs=by_state[JobState.QUEUED],
+        moving_jobs=by_state[JobState.MOVING],
+        done_jobs=by_state[JobState.DONE],
+        dummies=len(state.dummies),
+        tombstones=len(state.tombstones) + len(state.long_tombstones),
+        marks=len(state.marks),
+        blocked_clients=len(state.getting) + len(state.adding_of),
+        body_bytes=state.body_bytes,
+        added_total=counts.added,
+        delivered_total=counts.delivered,
+        acked_total=counts.acked,
+        norepl_total=counts.norepl,
+        spec_conflicts=counts.spec_conflicts,
+        moves_in_doubt=counts.moves_in_doubt,
+        bad_payloads=counts.bad_payloads,
+    )
+
+
+def show(state: State, client: ClientId, command: cmd.Show) -> None:
+    """SHOW: 15 pairs as a flat array, nil if the id isn't known here (reference 1.6)."""
+    job = state.jobs.get(command.id)
+    reply(state, client, None if job is None else _shown(state, job))
+
+
+def _shown(state: State, job: Job) -> list[Reply]:
+    spec, now = job.spec, state.now_ms
+    confirmed: list[Reply] = [node.encode() for node in _confirmed(state, job)]
+    due_in: int | None = None
+    if job.state is JobState.ACTIVE and not job.is_kept_out:
+        due_in = max(0, due_at(job) - now)
+    pairs: list[tuple[bytes, Reply]] = [
+        (b"id", job.id),
+        (b"queue", job.queue if spec is not None else None),
+        (b"state", _STATE_NAMES[job.state]),
+        (b"repl", spec.replicate if spec is not None else 0),
+        (b"ttl", max(0, job.expires_at - now) // 1000),
+        (b"ctime", spec.ctime if spec is not None else 0),
+        (b"delay", spec.delay_ms // 1000 if spec is not None else 0),
+        (b"retry", spec.retry_ms // 1000 if spec is not None else 0),
+        (b"nacks", job.nack_count),
+        (b"additional-deliveries", job.additional_deliveries),
+        (b"nodes-delivered", [node.encode() for node in job.holders]),
+        (b"nodes-confirmed", confirmed),
+        (b"next-requeue-within", due_in),
+        (b"next-awake-within", None if job.wake_at is None else max(0, job.wake_at - now)),
+        (b"body", job.body),
+    ]
+    return [item for pair in pairs for item in pair]
+
+
+def _confirmed(state: State, job: Job) -> list[NodeId]:
+    """While live: nodes known to have a copy; when done: nodes known to have stored that."""
+    if job.is_done:
+        return list(job.told)
+    return sorted([n for n, claim in job.claims.items() if is_counted(state, n, claim)])
+
+
+def queue_length(state: State, client: ClientId, command: cmd.QLen) -> None:
+    """QLEN: jobs queued here."""
+    queue = state.queues.get(command.queue)
+    reply(state, client, 0 if queue is None else len(queue))
+
+
+def queue_status(state: State, client: ClientId, command: cmd.QStat) -> None:
+    """QSTAT: ten pairs as a flat array, a nil array if the queue isn't known here (reference 1.10)."""
+    queue = state.queues.get(command.queue)
+    reply(state, client, NilArray() if queue is None else _queue_shown(state, queue))
+
+
+def _queue_shown(state: State, queue: JobQueue) -> list[Reply]:
+    now, limits = state.now_ms, state.limits
+    sources: list[Reply] = [
+        n.encode() for n, at in queue.responders.items() if now - at <= limits.responder_ms
+    ]
+    rate = queue.import_rate(
+        now, window_ms=limits.import_window_ms, divisor_min_ms=limits.import_divisor_min_ms
+    )
+    pairs: list[tuple[bytes, Reply]] = [
+        (b"name", queue.name),
+        (b"len", len(queue)),
+        (b"age", (now - queue.created_at) // 1000),
+        (b"idle", (now - queue.accessed_at) // 1000),
+        (b"blocked", len(queue.blocked)),
+        (b"import-from", sources),
+        (b"import-rate", rate),
+        (b"jobs-in", queue.jobs_in),
+        (b"jobs-out", queue.jobs_out),
+        (b"pause", _PAUSE_NAMES[queue.pause_flags]),
+    ]
+    return [item for pair in pairs for item in pair]
+
+
+def check(state: State) -> None:
+    """Assert the invariants that one node can see (merge-rules C: S1, S9-S11, S14); costs a scan, for tests."""
+    by_state = [0] * len(JobState)
+    body_bytes = 0
+    placed: dict[bytes, int] = {}
+    for id_, job in state.jobs.items():
+        assert id_ == job.id
+        by_state[job.state] += 1
+        body_bytes += len(job.body) if job.body is not None else 0
+        assert id_ not in state.tombstones, f"{id_!r} is known and buried"
+        assert id_ not in state.long_tombstones, f"{id_!r} is known and buried"
+        assert (job.queue_key is not None) == (job.state is JobState.QUEUED), f"{job}"
+        if job.state is JobState.QUEUED:
+            placed[job.queue] = placed.get(job.queue, 0) + 1
+        _check_job(state, job)
+    assert by_state == state.by_state, f"counted {by_state}, kept {state.by_state}"
+    assert body_bytes == state.body_bytes, f"counted {body_bytes}, kept {state.body_bytes}"
+    for name, queue in state.queues.items():
+        assert len(queue) == placed.get(name, 0), f"queue {name!r} has {len(queue)} keys"
+        assert not (queue.keys and queue.blocked) or queue.is_paused_out, (
+            f"{name!r}: jobs beside waiters"
+        )
+    _check_waits(state)
+
+
+def _check_job(state: State, job: Job) -> None:
+    now = state.now_ms
+    assert job.wake_at is not None, f"nothing wakes {job}"
+    if job.is_done:
+        assert job.body is None, f"{job.id!r} is done and has a body"
+        assert job.reason is not None
+        assert state.self_id in job.told, f"{job.id!r} is done here, told {job.told}"
+        assert (job.id in state.dummies) == (not job.holders), f"{job}"
+        assert (job.id in state.undone) == bool(job.holders), f"{job}"
+        return
+    assert state.self_id in job.holders, f"{job.id!r} is held here, holders {job.holders}"
+    assert job.reason is None, f"{job}"
+    assert (job.id in state.adding) == (job.state is JobState.WAITING), f"{job}"
+    if job.state is JobState.QUEUED:
+        assert not job.is_kept_out, f"{job}"
+        assert job.not_before <= now, f"queued before its time: {job}"
+        assert job.lease_end() <= now, f"queued though leased: {job}"
+    if job.retry_ms:
+        for _, end in job.leases.values():
+            assert end <= now + job.retry_ms, f"a lease beyond RETRY: {job}"
+    else:
+        assert not others(state, job), f"RETRY 0 with other holders: {job}"
+        assert job.delivery_count <= 1, f"RETRY 0 dispatched {job.delivery_count} times"
+
+
+def _check_waits(state: State) -> None:
+    for client, wait in state.getting.items():
+        for name in wait.queues:
+            assert client in state.queues[name].blocked
+    for name, queue in state.queues.items():
+        for blocked in queue.blocked:
+            assert name in state.getting[ClientId(blocked)].queues
+    waits = {job for jobs in state.adding_of.values() for job in jobs}
+    assert all(w.client is None or id_ in waits for id_, w in state.adding.items())
+    limits = state.limits
+    assert len(state.tombstones) <= limits.tombstones_max
+    assert len(state.marks) <= limits.marks_max
+    assert len(state.dummies) <= limits.dummies_max
+    assert len(state.spent) <= limits.spent_max

@@ -1,0 +1,61 @@
+"""Job ids: `D-<8 hex of the node>-<24 base64>-<4 hex TTL minutes>`, 40 ASCII bytes, as Disque's.
+
+The last field tells any node how long an id it never met can matter: minutes of TTL, odd if the job is retried
+(an unknown acked id is then worth remembering), even if it is delivered at most once.
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import NewType
+
+from cluster.nodeid import NodeId
+from disque.errors import CommandError
+
+JobId = NewType("JobId", bytes)
+
+JOB_ID_BYTES = 40
+_RANDOM_BYTES = 18  # 24 base64 characters
+_TTL_MINUTES_MAX = 0xFFFF
+_HEX = b"0123456789abcdef"
+
+
+def make_job_id(node: NodeId, entropy: bytes, *, ttl_ms: int, is_retried: bool) -> JobId:
+    """Spell an id; `entropy` is 18 random bytes, `ttl_ms` becomes minutes, rounded down, at most 65535."""
+    if len(entropy) != _RANDOM_BYTES:
+        raise ValueError(f"a job id takes {_RANDOM_BYTES} random bytes, got {len(entropy)}")
+    minutes = min(ttl_ms // 60_000, _TTL_MINUTES_MAX)
+    minutes = minutes | 1 if is_retried else minutes & ~1
+    random_part = base64.b64encode(entropy)
+    return JobId(b"D-%b-%b-%04x" % (node[:8].encode(), random_part, minutes))
+
+
+def is_job_id(raw: bytes) -> bool:
+    """Disque's test of validity: the length and the four marks, nothing else."""
+    return (
+        len(raw) == JOB_ID_BYTES
+        and raw.startswith(b"D-")
+        and raw[10:11] == b"-"
+        and raw[35:36] == b"-"
+    )
+
+
+def parse_job_ids(raw: list[bytes]) -> tuple[JobId, ...]:
+    """All or nothing: one malformed id refuses the whole command with BADID."""
+    for each in raw:
+        if not is_job_id(each):
+            raise CommandError("Invalid Job ID format.", "BADID")
+    return tuple(map(JobId, raw))
+
+
+def ttl_minutes(job: JobId) -> int:
+    """The TTL field; digits that aren't hexadecimal count as 0, as in Disque."""
+    minutes = 0
+    for char in job[36:40].lower():
+        minutes = minutes * 16 + max(_HEX.find(char), 0)
+    return minutes
+
+
+def is_retried(job: JobId) -> bool:
+    """True for an odd TTL field: RETRY > 0, so an ack of an unknown id deserves to be kept."""
+    return ttl_minutes(job) % 2 == 1

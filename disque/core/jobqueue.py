@@ -1,0 +1,165 @@
+"""A queue at one node: its jobs in order, who waits for them, and what it knows of other nodes' need.
+
+Jobs are kept in sorted pages: an insert at the end or a pop at the front moves few entries, any other costs a bisect
+and a short memmove, and nothing is ever left behind to be swept.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterator
+from typing import TypeAlias
+
+import attrs
+
+from cluster.nodeid import NodeId
+from disque.core.jobid import JobId
+
+_PAGE_MAX = 512  # a page is split in two beyond this
+
+# (9 - priority, ctime, id): high priority first, then age, then id.
+QueueKey: TypeAlias = tuple[int, int, JobId]
+
+PAUSE_IN = 1
+PAUSE_OUT = 2
+
+
+class SortedPages:
+    """A sorted list of distinct keys, cut into pages."""
+
+    def __init__(self) -> None:
+        self._pages: list[list[QueueKey]] = []
+        self._lasts: list[QueueKey] = []  # the last key of each page
+        self._length = 0
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __iter__(self) -> Iterator[QueueKey]:
+        for page in self._pages:
+            yield from page
+
+    def __reversed__(self) -> Iterator[QueueKey]:
+        for page in reversed(self._pages):
+            yield from reversed(page)
+
+    def add(self, key: QueueKey) -> None:
+        """Insert a key that isn't there yet."""
+        self._length += 1
+        if not self._pages:
+            self._pages.append([key])
+            self._lasts.append(key)
+            return
+        if key > self._lasts[-1]:
+            at = len(self._pages) - 1
+            self._pages[at].append(key)
+            self._lasts[at] = key
+        else:
+            at = bisect_left(self._lasts, key)
+            insort(self._pages[at], key)
+        if len(self._pages[at]) > _PAGE_MAX:
+            self._split(at)
+
+    def _split(self, at: int) -> None:
+        page = self._pages[at]
+        half = len(page) // 2
+        self._pages.insert(at + 1, page[half:])
+        del page[half:]
+        self._lasts.insert(at, page[-1])
+
+    def remove(self, key: QueueKey) -> None:
+        """Take out a key; KeyError if it isn't there."""
+        at = bisect_left(self._lasts, key)
+        if at == len(self._pages):
+            raise KeyError(key)
+        page = self._pages[at]
+        index = bisect_left(page, key)
+        if page[index] != key:
+            raise KeyError(key)
+        self._delete(at, index)
+
+    def first(self) -> QueueKey:
+        """The smallest key; IndexError if empty."""
+        return self._pages[0][0]
+
+    def pop_first(self) -> QueueKey:
+        """Take out the smallest key; IndexError if empty."""
+        key = self._pages[0][0]
+        self._delete(0, 0)
+        return key
+
+    def _delete(self, at: int, index: int) -> None:
+        page = self._pages[at]
+        del page[index]
+        self._length -= 1
+        if not page:
+            del self._pages[at]
+            del self._lasts[at]
+        elif index == len(page):
+            self._lasts[at] = page[-1]
+
+
+@attrs.define(eq=False)
+class JobQueue:
+    """Times in ms. Nothing here is a fact of the cluster, except `pause` with its stamp (M18)."""
+
+    name: bytes
+    created_at: int
+    accessed_at: int
+    keys: SortedPages = attrs.Factory(SortedPages)
+    blocked: dict[int, None] = attrs.Factory(dict)  # clients in GETJOB, first come first served
+    jobs_in: int = 0
+    jobs_out: int = 0
+    pause: int = 0  # PAUSE_IN | PAUSE_OUT, set at this node
+    cluster_pause: int = 0  # the same, set for the cluster (M18)
+
+    # Asking other nodes (federation)
+    broadcast_at: int | None = None
+    broadcast_round: int = 0
+    adhoc_at: int | None = None
+    adhoc_round: int = 0
+    responders: dict[NodeId, int] = attrs.Factory(dict)  # node -> when it last sent jobs
+    import_start: int = 0  # start of the running bucket
+    import_count: int = 0
+    import_before_start: int = 0
+    import_before_count: int = 0
+
+    # Asked by other nodes while there was nothing to give: node -> (jobs wanted, until)
+    wanted: dict[NodeId, tuple[int, int]] = attrs.Factory(dict)
+
+    wake_at: int | None = None  # the agenda's
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    @property
+    def is_paused_in(self) -> bool:
+        """No new jobs."""
+        return bool((self.pause | self.cluster_pause) & PAUSE_IN)
+
+    @property
+    def is_paused_out(self) -> bool:
+        """No deliveries."""
+        return bool((self.pause | self.cluster_pause) & PAUSE_OUT)
+
+    @property
+    def pause_flags(self) -> int:
+        """What is in force: the node's flags and the cluster's together."""
+        return self.pause | self.cluster_pause
+
+    def count_import(self, now_ms: int, *, bucket_ms: int) -> None:
+        """One job came from another node."""
+        if now_ms - self.import_start > bucket_ms:
+            self.import_before_start, self.import_before_count = (
+                self.import_start,
+                self.import_count,
+            )
+            self.import_start, self.import_count = now_ms, 0
+        self.import_count += 1
+
+    def import_rate(self, now_ms: int, *, window_ms: int, divisor_min_ms: int) -> int:
+        """Jobs a second that came from other nodes lately, rounded up; 0 after window_ms of silence."""
+        if not self.import_count or now_ms - self.import_start > window_ms:
+            return 0
+        elapsed = max(divisor_min_ms, now_ms - self.import_before_start)
+        return -(-(self.import_before_count + self.import_count) * 1000 // elapsed)

@@ -1,0 +1,85 @@
+"""Every bound and every timer of the core, with its unit and reason. The shell fills in what configuration sets."""
+
+from __future__ import annotations
+
+import attrs
+
+
+@attrs.frozen
+class Limits:
+    """Times in ms unless the name says otherwise; source: merge-rules (M, B) and Disque's constants."""
+
+    # Jobs
+    ttl_default_ms: int = 86_400_000  # one day, as Disque
+    retry_default_max_ms: int = 300_000  # default RETRY is TTL/10, at most this
+    replicate_default: int = 3
+    extra_nodes_first_ms: int = (
+        50  # an ADDJOB that waits asks one more node after 50, 100, 200 ms ...
+    )
+    refused_for_ms: int = 30_000  # a node that said REFUSED isn't asked again for so long (B3.7)
+
+    spent_max: int = (
+        100_000  # dispatched RETRY 0 jobs kept for SHOW and ACKJOB; the oldest go first
+    )
+
+    # Requeue (B1)
+    ask_wait_ms: int = 500  # how long an asker waits for answers before it queues
+    rank_step_min_ms: int = (
+        50  # holders ask in salted order, one step apart: clamp(RETRY/20, min, max)
+    )
+    rank_step_max_ms: int = 500
+    ask_backoff_max_ms: int = (
+        600_000  # a queued winner is asked ever more rarely, at most so rarely
+    )
+
+    # Acks (B2, M6, M14, M15)
+    setack_first_ms: int = 1_000
+    setack_max_ms: int = 30_000
+    setack_rank_ms: int = (
+        200  # those who learn of an ack start by themselves 1 s + rank x this later
+    )
+    link_wait_max_ms: int = (
+        15_000  # longest time a frame may wait in a link (the link drops older ones)
+    )
+    dummy_slack_ms: int = 60_000  # a dummy outlives the TTL in its id by this
+    tombstones_max: int = 100_000
+    marks_max: int = 100_000
+    dummies_max: int = 100_000
+
+    # Healing (B4)
+    heal_batch: int = 500  # ids in a message of the walk
+    heal_answer_ms: int = 2_000  # a batch unanswered for so long is said again
+    heal_gap_first_ms: int = 1_000  # between two walks to one peer, doubling
+    heal_gap_max_ms: int = 30_000
+
+    # Federation
+    needjobs_broadcast_first_ms: int = 2_000
+    needjobs_broadcast_max_ms: int = 30_000
+    needjobs_adhoc_first_ms: int = 25
+    needjobs_adhoc_max_ms: int = 2_000
+    needjobs_count_min: int = 5
+    needjobs_count_max: int = 100
+    responder_ms: int = 5_000  # a source counts as one for so long after its last jobs
+    import_bucket_ms: int = 1_000
+    import_window_ms: int = 5_000
+    import_divisor_min_ms: int = 50
+
+    wanted_ms: int = (
+        30_000  # a peer that asked for jobs of a dry queue gets the next ones for so long
+    )
+
+    # RETRY 0 moves (B6)
+    moves_open_max: int = 64  # open moves a peer
+    move_ask_first_ms: int = 1_000
+    move_ask_max_ms: int = 30_000
+
+    # Queues
+    queue_idle_max_ms: int = 300_000  # empty, unwatched, unpaused queues are freed after this
+    pauses_max: int = 10_000  # queues whose cluster-wide pause flags are kept (M18)
+    queue_sweep_ms: int = 1_000  # how often some queues are looked at
+    queue_sweep_count: int = 1_000  # how many at a time
+
+    # Work a turn
+    wakeups_a_turn: int = 2_000  # timers fired in one advance
+    message_entries_max: int = 500  # entries of one bus message
+    message_bytes_max: int = 1 << 20  # a message is closed when its bodies reach this

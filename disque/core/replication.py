@@ -1,0 +1,296 @@
+"""ADDJOB: a job is answered once enough nodes have stored a copy (M2, M3, M25, B7).
+
+An explicit REPLICATE is a promise, that many copies or NOREPL. Left out, it is an aim: as many as can be had now.
+"""
+
+from __future__ import annotations
+
+from cluster.nodeid import NodeId
+from disque.core import commands as cmd
+from disque.core import messages as msg
+from disque.core.copies import (
+    absorb,
+    add_holders,
+    answer_end,
+    answer_mark,
+    answer_unknown,
+    claim_copy,
+    facts_of,
+    has_news_for,
+    insert,
+    merge_claim,
+    others,
+    own_word,
+    record_copy,
+)
+from disque.core.delivery import (
+    LEAVING_TEXT,
+    book,
+    finish_add,
+    is_paused_in,
+    obey_lease,
+    start,
+    store_copy,
+)
+from disque.core.ending import fail_add
+from disque.core.job import Job, JobSpec, JobState
+from disque.core.jobid import make_job_id
+from disque.core.ready import ClientId, Status
+from disque.core.state import (
+    AddWait,
+    State,
+    copy_count,
+    fail,
+    intern_nodes,
+    is_willing,
+    peer_of,
+    reply,
+    salted,
+    send,
+    wake,
+)
+
+_NO_NODES = "Not enough reachable nodes for the requested replication level"
+_TIMED_OUT = "Timeout reached before replicating to the requested number of nodes"
+_STEP_MAX_MS = 2_000
+
+
+def add_job(state: State, client: ClientId, command: cmd.AddJob) -> None:
+    """ADDJOB: checks in Disque's order, then copies, then `+id`; NOREPL is an unknown outcome (B7.6)."""
+    aim = command.replicate or min(state.limits.replicate_default, state.view.size)
+    refusal = _refusal(state, command, aim)
+    if refusal is not None:
+        fail(state, client, *refusal)
+        return
+    job = _make_job(state, command, aim)
+    if job.id in state.jobs:
+        fail(state, client, "ERR", "Internal error creating the job, check server logs.")
+        return
+    targets = _pick(state, job, aim - 1)
+    job.holders = intern_nodes(state, (state.self_id, *targets))
+    claim_copy(state, job)
+    is_waiting = aim > 1 and not command.is_async
+    job.state = JobState.WAITING if is_waiting else JobState.ACTIVE
+    insert(state, job)
+    record_copy(state, job)
+    send(state, targets, _copy_for(state, job))
+    job.word_at = state.now_ms
+    if is_waiting:
+        _wait_for_copies(state, client, command, job, aim)
+        return
+    state.counts.added += 1
+    reply(state, client, Status(job.id))
+    start(state, job)
+
+
+def _refusal(state: State, command: cmd.AddJob, aim: int) -> tuple[str, str] | None:
+    if command.retry_ms == 0 and aim > 1:
+        text = "With RETRY set to 0 please explicitly set  REPLICATE to 1 (at-most-once delivery)"
+        return ("ERR", text)
+    if command.delay_ms >= command.ttl_ms:
+        text = "The specified DELAY is greater than TTL. Job refused since would never be delivered"
+        return ("ERR", text)
+    if state.view.is_leaving:
+        return ("LEAVING", LEAVING_TEXT)
+    if command.replicate is not None and command.replicate - 1 > _hopeful_count(state):
+        return ("NOREPL", _NO_NODES)
+    queue = state.queues.get(command.queue)
+    if queue is not None:
+        if command.maxlen is not None and len(queue) >= command.maxlen:
+            return ("MAXLEN", "Queue is already longer than the specified MAXLEN count")
+        if queue.is_paused_in:
+            return ("PAUSED", "Queue paused in input, try later")
+    return None
+
+
+def _hopeful_count(state: State) -> int:
+    """Peers that may yet store a copy: one whose link just broke may be back within the time-out."""
+    members = state.view.members.values()
+    return sum([not m.is_suspect and not m.is_leaving for m in members if m.id != state.self_id])
+
+
+def _make_job(state: State, command: cmd.AddJob, aim: int) -> Job:
+    limits, now = state.limits, state.now_ms
+    retry_ms = command.retry_ms
+    if retry_ms is None:
+        seconds = min(command.ttl_ms // 10_000, limits.retry_default_max_ms // 1000)
+        retry_ms = max(seconds, 1) * 1000
+    state.last_ctime = max(now * 1_000_000, state.last_ctime + 1)
+    spec = JobSpec(
+        queue=command.queue,
+        ctime=state.last_ctime,
+        retry_ms=retry_ms,
+        replicate=aim,
+        is_explicit=command.replicate is not None,
+        delay_ms=command.delay_ms,
+        ttl_ms=command.ttl_ms,
+        priority=command.priority,
+        max_deliveries=command.max_deliveries,
+        dead_queue=command.dead_queue,
+        headers=command.headers,
+    )
+    entropy = state.dice.randbytes(18)
+    return Job(
+        id=make_job_id(state.self_id, entropy, ttl_ms=spec.ttl_ms, is_retried=retry_ms > 0),
+        spec=spec,
+        body=command.body,
+        state=JobState.ACTIVE,
+        expires_at=now + spec.ttl_ms,
+        not_before=now + spec.delay_ms if spec.delay_ms else 0,
+    )
+
+
+def _pick(state: State, job: Job, count: int) -> tuple[NodeId, ...]:
+    """Willing peers that aren't holders yet, in salted order."""
+    if count <= 0:
+        return ()
+    willing = [node for node in state.up if node not in job.holders and is_willing(state, node)]
+    return tuple(salted(job.id, willing)[:count])
+
+
+def _copy_for(state: State, job: Job) -> msg.ReplJob:
+    body = job.body
+    assert body is not None, f"{job.id!r} has no body to copy"
+    return msg.ReplJob(job.id, job.live_spec, body, facts_of(state, job))
+
+
+def _wait_for_copies(
+    state: State, client: ClientId, command: cmd.AddJob, job: Job, aim: int
+) -> None:
+    step_ms = state.limits.extra_nodes_first_ms
+    wait = AddWait(
+        client=client,
+        job=job,
+        wanted=command.replicate,
+        deadline=state.now_ms + command.timeout_ms if command.timeout_ms else None,
+        next_step=state.now_ms + step_ms,
+        step_ms=step_ms,
+        extra_left=aim,
+    )
+    state.adding[job.id] = wait
+    state.adding_of.setdefault(client, {})[job.id] = None
+    book(state, job)
+    check_add(state, wait)
+    if job.id in state.adding:
+        _book_wait(state, wait)
+
+
+def _book_wait(state: State, wait: AddWait) -> None:
+    at = wait.next_step if wait.deadline is None else min(wait.next_step, wait.deadline)
+    wake(state, wait, at)
+
+
+def check_add(state: State, wait: AddWait) -> None:
+    """Answer a waiting ADDJOB if there are copies enough (M25, S7)."""
+    job = wait.job
+    if copy_count(state, job) >= wanted_copies(state, wait):
+        finish_add(state, job)
+        start(state, job)
+
+
+def wanted_copies(state: State, wait: AddWait) -> int:
+    """W: REPLICATE as given, else what can be had now of the aim (M25)."""
+    if wait.wanted is not None:
+        return wait.wanted
+    willing = sum([is_willing(state, node) for node in state.up])
+    return min(wait.job.live_spec.replicate, 1 + willing)
+
+
+def add_due(state: State, wait: AddWait) -> None:
+    """The time-out of a waiting ADDJOB, or the next step: one more node, and the silent ones again."""
+    now = state.now_ms
+    if wait.deadline is not None and now >= wait.deadline:
+        end_add(state, wait, _TIMED_OUT)
+        return
+    if now >= wait.next_step:
+        more_copies(state, wait, extra=1)
+        wait.step_ms = min(wait.step_ms * 2, _STEP_MAX_MS)
+        wait.next_step = now + wait.step_ms
+    if wait.job.id in state.adding:
+        _book_wait(state, wait)
+
+
+def more_copies(state: State, wait: AddWait, *, extra: int = 0) -> None:
+    """Ask nodes that weren't asked yet, as far as copies are missing, and the silent ones once more."""
+    job = wait.job
+    silent = [node for node in others(state, job) if not job.claims.get(node, (0, 0, False))[2]]
+    hoped_for = sum([node in state.up_set and is_willing(state, node) for node in silent])
+    missing = wanted_copies(state, wait) - copy_count(state, job) - hoped_for
+    surplus = min(extra, wait.extra_left)
+    targets = _pick(state, job, max(missing, surplus))
+    wait.extra_left -= max(0, len(targets) - max(missing, 0))
+    add_holders(state, job, targets)
+    send(state, (*silent, *targets), _copy_for(state, job))
+    check_add(state, wait)
+
+
+def end_add(state: State, wait: AddWait, text: str) -> None:
+    """A waiting ADDJOB fails: NOREPL, and no copy may live on (B7.4)."""
+    client = wait.client
+    fail_add(state, wait)
+    fail(state, client, "NOREPL", text)
+
+
+def adds_lost_client(state: State, client: ClientId) -> None:
+    """The client of waiting ADDJOBs has gone: they fail, nobody is answered (B7.2)."""
+    for job in list(state.adding_of.get(client, ())):
+        fail_add(state, state.adding[job])
+
+
+def adds_review(state: State) -> None:
+    """The view changed: count, and ask, anew (M25)."""
+    for wait in list(state.adding.values()):
+        more_copies(state, wait)
+
+
+def on_repl_job(state: State, peer: NodeId, said: msg.ReplJob) -> None:
+    """Keep a copy, or say why not; a job that is over here is over (M1, M6, M15, M25)."""
+    job = state.jobs.get(said.id)
+    if answer_end(state, peer, said.id) or answer_mark(state, peer, said.id):
+        return
+    if job is not None:
+        _another_copy(state, peer, job, said)
+        return
+    if not said.spec.retry_ms or not said.facts.expires_in:
+        answer_unknown(
+            state, peer, said.id
+        )  # at most once has no copies (B6.1); expired is refused (M12)
+    elif state.view.is_leaving or is_paused_in(state, said.spec.queue):
+        send(state, (peer,), msg.Refused(said.id))
+    else:
+        ask_at = state.now_ms + said.facts.due_in + said.spec.retry_ms
+        job = store_copy(state, said, ask_at=ask_at)
+        send(state, (peer,), own_word(state, job))
+
+
+def _another_copy(state: State, peer: NodeId, job: Job, said: msg.ReplJob) -> None:
+    if said.spec != job.spec:
+        state.counts.spec_conflicts += 1
+        return
+    absorb(state, job, said.facts)
+    obey_lease(state, job)
+    send(state, (peer,), own_word(state, job))
+    if has_news_for(job, said.facts, state.now_ms):
+        send(state, (peer,), msg.Told(job.id, facts_of(state, job)))
+
+
+def on_got_job(state: State, peer: NodeId, said: msg.GotJob) -> None:
+    """A peer has stored a copy; that may be enough (M3, M25)."""
+    if answer_end(state, peer, said.id):
+        return
+    job = state.jobs.get(said.id)
+    if job is None:
+        return
+    add_holders(state, job, (peer,))
+    merge_claim(state, job, peer, (said.boot, said.clock, True))
+    wait = state.adding.get(said.id)
+    if wait is not None:
+        check_add(state, wait)
+
+
+def on_refused(state: State, peer: NodeId, said: msg.Refused) -> None:
+    """A peer won't keep a copy now: leave it alone for a while, ask another (M25, B3.7)."""
+    peer_of(state, peer).refused_until = state.now_ms + state.limits.refused_for_ms
+    wait = state.adding.get(said.id)
+    if wait is not None:
+        more_copies(state, wait)

@@ -1,0 +1,357 @@
+"""Queueing again: who wants to asks first, and the answers of those who know better (B1, M8-M10, M22).
+
+Also the commands with which a worker or an operator moves a job: NACK, ENQUEUE, DEQUEUE, WORKING.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from cluster.nodeid import NodeId
+from disque.core import commands as cmd
+from disque.core import merge
+from disque.core import messages as msg
+from disque.core.copies import (
+    absorb,
+    answer_end,
+    answer_mark,
+    answer_unknown,
+    facts_of,
+    has_news_for,
+    others,
+    record_facts,
+    stamps,
+    tell_others,
+)
+from disque.core.delivery import (
+    book,
+    due_at,
+    enqueue,
+    finish_add,
+    is_paused_in,
+    may_queue,
+    obey_lease,
+    start,
+    unqueue,
+)
+from disque.core.job import Job, JobState
+from disque.core.ready import ClientId
+from disque.core.state import (
+    Ask,
+    State,
+    fail,
+    next_stamp,
+    rank,
+    reachable,
+    reply,
+    salted,
+    send,
+)
+
+_PAUSED_RETRY_0_MS = 1_000  # an owner whose queue takes nothing looks again after this
+
+
+def active_due(state: State, job: Job) -> None:
+    """The time of an active copy has come (its expiry is the engine's business)."""
+    now = state.now_ms
+    if job.is_kept_out or now < due_at(job):
+        book(state, job)
+    elif job.id in state.asks:
+        if now >= state.asks[job.id].deadline:
+            conclude(state, job)
+        else:
+            book(state, job)
+    elif is_paused_in(state, job.queue):
+        job.ask_at = now + (job.retry_ms or _PAUSED_RETRY_0_MS)
+        book(state, job)
+    elif not job.retry_ms:
+        enqueue(state, job)
+    else:
+        _ask(state, job)
+
+
+def _ask(state: State, job: Job) -> None:
+    """Ask the other holders before queueing, in salted order, a step apart (B1.2, B1.3, B1.9)."""
+    if job.is_unsure and not _may_be_sure(state, job):
+        job.ask_at = min(state.started_at + state.view.node_timeout_ms, job.expires_at)
+        book(state, job)
+        return
+    is_wiped = job.is_unsure and state.since == state.boot
+    targets = list(state.up) if is_wiped else reachable(state, others(state, job))
+    if not targets:
+        conclude(state, job)
+        return
+    limits = state.limits
+    step = min(max(job.retry_ms // 20, limits.rank_step_min_ms), limits.rank_step_max_ms)
+    turn = due_at(job) + rank(state, job.id, others(state, job)) * step
+    if state.now_ms < turn:
+        job.ask_at = turn
+        book(state, job)
+        return
+    state.asks[job.id] = Ask(dict.fromkeys(targets), state.now_ms + limits.ask_wait_ms)
+    job.word_at = state.now_ms
+    send(state, targets, msg.WillQueue(job.id, facts_of(state, job)))
+    book(state, job)
+
+
+def _may_be_sure(state: State, job: Job) -> bool:
+    if state.now_ms >= state.started_at + state.view.node_timeout_ms:
+        return True
+    return all([node in state.reached for node in others(state, job)])
+
+
+def conclude(state: State, job: Job) -> None:
+    """Nobody who was asked knows better, or nobody answered in time: queue (B1.6)."""
+    state.asks.pop(job.id, None)
+    if may_queue(state, job) and not is_paused_in(state, job.queue):
+        enqueue(state, job)
+    else:
+        book(state, job)
+
+
+def _answered(state: State, job: Job, peer: NodeId) -> None:
+    """One of those asked has nothing against it."""
+    ask = state.asks.get(job.id)
+    if ask is None or job.state is not JobState.ACTIVE:
+        return
+    ask.pending.pop(peer, None)
+    if not ask.pending:
+        conclude(state, job)
+
+
+def live_copy(
+    state: State,
+    peer: NodeId,
+    said: msg.WillQueue | msg.Queued | msg.Leased | msg.Told | msg.Have | msg.Keep,
+) -> Job | None:
+    """The copy that a peer's statement is about, facts merged; None if there is none, which the peer then hears."""
+    job = state.jobs.get(said.id)
+    if job is None or job.is_done:
+        if not answer_end(state, peer, said.id) and not answer_mark(state, peer, said.id):
+            answer_unknown(state, peer, said.id)
+        return None
+    if not job.retry_ms:
+        return None  # at most once: its owner speaks by moves alone (M20)
+    before = job.holders
+    had_dispatches = job.dispatches
+    absorb(state, job, said.facts)
+    if job.state is JobState.WAITING and (
+        job.dispatches is not had_dispatches or job.lease_end() > state.now_ms
+    ):
+        finish_add(state, job)  # somebody has worked on it (B7.3)
+    if len(job.holders) > len(before):
+        newcomers = [node for node in job.holders if node not in before and node != peer]
+        send(state, newcomers, msg.Told(job.id, facts_of(state, job)))
+    obey_lease(state, job)
+    return job
+
+
+def on_will_queue(state: State, peer: NodeId, said: msg.WillQueue) -> None:
+    """A peer wants to queue a job: answer the first that holds (B1.4)."""
+    job = live_copy(state, peer, said)
+    if job is None:
+        return
+    if job.lease_end() > state.now_ms:
+        _say(state, peer, job, msg.Leased)
+    elif job.state is JobState.WAITING:
+        _say_waiting(state, peer, job)
+    elif job.state is JobState.QUEUED:
+        _say(state, peer, job, msg.Queued)
+    else:
+        _say(state, peer, job, msg.Have)
+
+
+def _say(
+    state: State,
+    peer: NodeId,
+    job: Job,
+    kind: Callable[..., msg.Leased | msg.Queued | msg.Have | msg.Told],
+) -> None:
+    send(state, (peer,), kind(job.id, facts_of(state, job)))
+
+
+def _say_waiting(state: State, peer: NodeId, job: Job) -> None:
+    deadline = state.adding[job.id].deadline
+    rest = job.retry_ms if deadline is None else min(max(0, deadline - state.now_ms), job.retry_ms)
+    send(state, (peer,), msg.Waiting(job.id, rest))
+
+
+def on_queued(state: State, peer: NodeId, said: msg.Queued | msg.Told) -> None:
+    """A peer has a job in its queue: a lease here beats it, of two queued copies one stays (B1.7, M10)."""
+    job = live_copy(state, peer, said)
+    if job is None:
+        return
+    if job.lease_end() > state.now_ms:
+        if has_news_for(job, said.facts, state.now_ms):
+            _say(state, peer, job, msg.Leased)
+        return
+    if job.state is JobState.WAITING:
+        _say_waiting(state, peer, job)
+        return
+    if job.state is JobState.QUEUED:
+        if salted(job.id, (state.self_id, peer))[0] == state.self_id:
+            _say(state, peer, job, msg.Queued)
+            return
+        unqueue(state, job)
+    elif has_news_for(job, said.facts, state.now_ms):
+        _say(state, peer, job, msg.Told)
+    _leave_to(state, job, peer)
+
+
+def _leave_to(state: State, job: Job, peer: NodeId) -> None:
+    """The job is queued at a peer: ask again after RETRY, ever more rarely (B1.5)."""
+    was_asked = state.asks.pop(job.id, None) is not None
+    if job.queued_at != peer:
+        job.ask_round = 0
+    wait = min(
+        job.retry_ms << min(job.ask_round, 30), max(job.retry_ms, state.limits.ask_backoff_max_ms)
+    )
+    job.queued_at = peer
+    job.ask_at = state.now_ms + wait
+    job.is_unsure = False
+    if was_asked:
+        job.ask_round += 1
+    book(state, job)
+
+
+def on_leased(state: State, peer: NodeId, said: msg.Leased) -> None:
+    """A peer handed the job out, or knows who did; it is due again at the lease's end (B1.5)."""
+    job = live_copy(state, peer, said)
+    if job is None:
+        return
+    if job.lease_end() > state.now_ms:
+        state.asks.pop(job.id, None)
+        job.is_unsure = False
+        job.ask_round = 0
+        book(state, job)
+    else:
+        _answered(state, job, peer)
+    _answer_news(state, peer, job, said.facts)
+
+
+def on_have(state: State, peer: NodeId, said: msg.Have) -> None:
+    """A peer has a copy and nothing against our queueing it."""
+    job = live_copy(state, peer, said)
+    if job is not None:
+        _answered(state, job, peer)
+
+
+def on_waiting(state: State, peer: NodeId, said: msg.Waiting) -> None:
+    """The ADDJOB of this job still waits at the peer: not in the queue before it is answered (B1.5, B7.1)."""
+    job = state.jobs.get(said.id)
+    if job is None or job.is_done or not job.retry_ms:
+        return
+    state.asks.pop(job.id, None)
+    job.ask_at = state.now_ms + min(said.wait_ms, job.retry_ms)
+    if job.state is JobState.QUEUED:
+        unqueue(state, job)
+    elif job.state is JobState.ACTIVE:
+        book(state, job)
+
+
+def on_told(state: State, peer: NodeId, said: msg.Told) -> None:
+    """Facts said again: a queued copy is treated as if it had just been queued (B4.3, B4.5)."""
+    if said.facts.is_queued:
+        on_queued(state, peer, said)
+        return
+    job = live_copy(state, peer, said)
+    if job is None:
+        return
+    _answer_news(state, peer, job, said.facts)
+
+
+def _answer_news(state: State, peer: NodeId, job: Job, facts: msg.Facts) -> None:
+    """Answer facts with facts only if they are news for the sender (M22)."""
+    if has_news_for(job, facts, state.now_ms):
+        _say(state, peer, job, msg.Told)
+
+
+def no_copy_at(state: State, job: Job, peer: NodeId) -> None:
+    """A peer that was asked has no copy: nothing against queueing (B1.4)."""
+    _answered(state, job, peer)
+
+
+def not_queued_at(state: State, job: Job) -> None:
+    """A peer that we gave the job to refuses it: ask at once instead of after RETRY."""
+    job.queued_at = None
+    job.ask_at = state.now_ms
+    book(state, job)
+
+
+def nack_jobs(state: State, client: ClientId, command: cmd.Nack) -> None:
+    """NACK: `:n` jobs given back: counted, their leases void, queued at once (B1.8)."""
+    count = 0
+    for id_ in command.ids:
+        job = state.jobs.get(id_)
+        if job is None or job.state is not JobState.ACTIVE or not job.retry_ms:
+            continue
+        if job.not_before > state.now_ms:
+            continue  # never handed out: there is nothing to give back (S10)
+        job.nacks = {**job.nacks, state.self_id: job.nacks.get(state.self_id, 0) + 1}
+        _queue_at_once(state, job)
+        count += 1
+    reply(state, client, count)
+
+
+def enqueue_jobs(state: State, client: ClientId, command: cmd.Enqueue) -> None:
+    """ENQUEUE: `:n` active jobs queued at once, leases and DELAY void; no NACK, no delivery (M9, M11)."""
+    count = 0
+    for id_ in command.ids:
+        job = state.jobs.get(id_)
+        if job is None or job.state is not JobState.ACTIVE or job.is_kept_out:
+            continue
+        job.not_before = min(job.not_before, state.now_ms)
+        _queue_at_once(state, job)
+        count += 1
+    reply(state, client, count)
+
+
+def _queue_at_once(state: State, job: Job) -> None:
+    job.covered = merge.maxima(job.covered, stamps(job))
+    job.ask_at = 0
+    state.asks.pop(job.id, None)
+    record_facts(state, job)
+    if is_paused_in(state, job.queue):
+        tell_others(state, job, msg.Told)
+        job.ask_at = state.now_ms + (job.retry_ms or _PAUSED_RETRY_0_MS)
+        book(state, job)
+    else:
+        start(state, job)
+
+
+def dequeue_jobs(state: State, client: ClientId, command: cmd.Dequeue) -> None:
+    """DEQUEUE: `:n` jobs taken out of their queues; they come back after RETRY (RETRY 0: only by ENQUEUE)."""
+    count = 0
+    for id_ in command.ids:
+        job = state.jobs.get(id_)
+        if job is not None and job.state is JobState.QUEUED:
+            job.ask_at = state.now_ms + job.retry_ms if job.retry_ms else job.expires_at
+            unqueue(state, job)
+            count += 1
+    reply(state, client, count)
+
+
+def working(state: State, client: ClientId, command: cmd.Working) -> None:
+    """WORKING: `:retry` seconds, the time by which the next delivery is put off (B1.8)."""
+    job = state.jobs.get(command.id)
+    if job is None:
+        fail(state, client, "NOJOB", "Job not known in the context of this node.")
+        return
+    if job.is_done:
+        fail(state, client, "ACKED", "Job already acknowledged.")
+        return
+    if job.expires_at - state.now_ms < job.live_spec.ttl_ms // 2:
+        fail(
+            state,
+            client,
+            "TOOLATE",
+            "Half of job TTL already elapsed, you are no longer allowed to postpone the next delivery.",
+        )
+        return
+    if job.retry_ms and job.state in (JobState.ACTIVE, JobState.QUEUED):
+        stamp = next_stamp(state)
+        job.leases = {**job.leases, state.self_id: (stamp, state.now_ms + job.retry_ms)}
+        state.asks.pop(job.id, None)
+        obey_lease(state, job)
+        tell_others(state, job, msg.Leased)
+    reply(state, client, job.retry_ms // 1000)

@@ -1,0 +1,129 @@
+"""Replay of the log: what each kind of record does to an empty node (M24).
+
+Replayed copies are active and unsure: they ask before they queue, and wait until each other holder was reached (B1.9).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from disque.core.copies import free_body, insert, remove, shift
+from disque.core.delivery import book
+from disque.core.ending import boot_of, keep_tombstone
+from disque.core.job import Burials, Event, Job, JobSpec, JobState, Reason
+from disque.core.ready import Record
+from disque.core.state import State, Tombstone, intern_claims, intern_nodes, members_of, wake
+
+
+def restore(state: State, record: Record) -> None:
+    """Apply one record; a kind that a later version wrote is skipped."""
+    kind = _KINDS.get(record.kind)
+    if kind is not None:
+        kind(state, *record.fields)
+
+
+def _job(state: State, id_: Any, spec: Any, body: Any, *facts: Any) -> None:
+    if id_ in state.jobs:
+        return
+    job = Job(
+        id=id_,
+        spec=JobSpec(*spec),
+        body=body,
+        state=JobState.ACTIVE,
+        expires_at=facts[-2],
+        was_queued=True,
+        is_unsure=True,
+    )
+    insert(state, job)
+    _facts(state, id_, *facts)
+
+
+def _facts(state: State, id_: Any, *facts: Any) -> None:
+    job = state.jobs.get(id_)
+    if job is None or job.is_done:
+        return
+    holders, claims, dispatches, nacks, leases, covered, burials, expires_at, not_before = facts
+    job.holders = intern_nodes(state, holders)
+    job.claims = intern_claims(state, {node: tuple(claim) for node, claim in claims.items()})
+    job.dispatches, job.nacks, job.covered = dispatches, nacks, covered
+    job.leases = {node: tuple(lease) for node, lease in leases.items()}
+    job.burials = None if burials is None else Burials(*burials)
+    job.expires_at, job.not_before = expires_at, not_before
+    book(state, job)
+
+
+def _holders(state: State, id_: Any, holders: Any) -> None:
+    job = state.jobs.get(id_)
+    if job is not None:
+        job.holders = intern_nodes(state, holders)
+
+
+def _dispatch(state: State, id_: Any, count: Any) -> None:
+    job = state.jobs.get(id_)
+    if job is None or job.is_done:
+        return
+    job.dispatches = {**job.dispatches, state.self_id: count}
+    if not job.retry_ms:
+        job.is_kept_out = True
+        free_body(state, job)
+        state.spent[job.id] = job
+    book(state, job)
+
+
+def _move(state: State, id_: Any, _node: Any, _boot: Any, _n: Any) -> None:
+    job = state.jobs.get(id_)
+    if job is not None and job.state is JobState.ACTIVE:
+        shift(state, job, Event.MOVE)
+        book(state, job)
+
+
+def _returned(state: State, id_: Any) -> None:
+    job = state.jobs.get(id_)
+    if job is not None and job.state is JobState.MOVING:
+        shift(state, job, Event.RETURN)
+        book(state, job)
+
+
+def _done(state: State, id_: Any, reason: Any, holders: Any, told: Any, expires_at: Any) -> None:
+    job = state.jobs.get(id_)
+    if job is None:
+        job = Job(id=id_, spec=None, body=None, state=JobState.DONE, expires_at=expires_at)
+        insert(state, job)
+    elif not job.is_done:
+        free_body(state, job)
+        shift(state, job, Event.FINISH)
+    job.reason = Reason(reason)
+    job.holders, job.told = intern_nodes(state, holders), intern_nodes(state, told)
+    state.spent.pop(id_, None)
+    state.dummies.pop(id_, None)
+    (state.undone if job.holders else state.dummies)[id_] = job
+    wake(state, job, state.now_ms)
+
+
+def _settled(state: State, id_: Any, reason: Any, holders: Any, told: Any, expires_at: Any) -> None:
+    _gone(state, id_)
+    left = members_of(state, tuple(holders))
+    boots = tuple([(node, boot_of(state, node)) for node in left if node != state.self_id])
+    is_long = len(left) < len(holders)
+    stone = Tombstone(id_, Reason(reason), tuple(holders), tuple(told), boots, expires_at, is_long)
+    keep_tombstone(state, stone)
+
+
+def _gone(state: State, id_: Any) -> None:
+    job = state.jobs.get(id_)
+    if job is not None:
+        remove(state, job)
+
+
+_KINDS: Mapping[str, Callable[..., None]] = {
+    "job": _job,
+    "facts": _facts,
+    "holders": _holders,
+    "dispatch": _dispatch,
+    "move": _move,
+    "returned": _returned,
+    "done": _done,
+    "settled": _settled,
+    "gone": _gone,
+}

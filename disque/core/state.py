@@ -1,0 +1,346 @@
+"""Everything one node knows, explicit and in one place, and the few words to say something about it.
+
+The modules above are plain functions over a State. Nothing here decides anything about a job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from hashlib import blake2b
+from typing import Protocol
+
+import attrs
+
+from cluster.nodeid import NodeId
+from cluster.view import ClusterView
+from disque.core.agenda import Agenda, Sleeper
+from disque.core.job import Claim, Job, JobState, Reason
+from disque.core.jobid import JobId
+from disque.core.jobqueue import JobQueue
+from disque.core.limits import Limits
+from disque.core.messages import Message
+from disque.core.ready import ClientId, Failure, Ready, Record, Reply
+
+
+class Dice(Protocol):
+    """Where chance comes from; random.Random is one."""
+
+    def randbytes(self, n: int, /) -> bytes:
+        """n random bytes."""
+        ...
+
+    def randrange(self, stop: int, /) -> int:
+        """A random number from 0 to stop - 1."""
+        ...
+
+
+@attrs.define(eq=False)
+class AddWait:
+    """An ADDJOB that waits for copies."""
+
+    client: ClientId | None  # None once the client has gone
+    job: Job
+    wanted: int | None  # REPLICATE if it was given, None: as many as can be had (M25)
+    deadline: int | None  # ms, None: no time-out
+    next_step: int  # ms; when one more node is asked
+    step_ms: int
+    extra_left: int  # nodes that may still be asked beyond the first targets
+    wake_at: int | None = None
+
+
+@attrs.define(eq=False)
+class GetWait:
+    """A GETJOB that waits for a job; it is booked at its time-out."""
+
+    client: ClientId
+    queues: tuple[bytes, ...]
+    with_counters: bool
+    wake_at: int | None = None
+
+
+@attrs.define(eq=False)
+class Ask:
+    """A WILLQUEUE under way: whose answer is still to come, and until when it is waited for (B1.3)."""
+
+    pending: dict[NodeId, None]
+    deadline: int
+
+
+@attrs.define(eq=False)
+class Tombstone:
+    """A settled job (M6). `boots` are those of its holders when it settled."""
+
+    id: JobId
+    reason: Reason
+    holders: tuple[NodeId, ...]
+    told: tuple[NodeId, ...]
+    boots: tuple[tuple[NodeId, int], ...]
+    expires_at: int  # ms; the job's expiry, gone for certain then
+    is_long: bool
+    wake_at: int | None = None
+
+
+@attrs.define(eq=False)
+class Mark:
+    """The end of a job that we never held, for a copy that may still arrive (M15)."""
+
+    id: JobId
+    reason: Reason
+    wake_at: int | None = None
+
+
+@attrs.define(eq=False)
+class OpenMove:
+    """A RETRY 0 job on its way to a peer (B6)."""
+
+    job: Job
+    boot: int  # the receiver's
+    n: int
+
+
+@attrs.define(eq=False)
+class Peer:
+    """What this node remembers about its dealings with one other node."""
+
+    id: NodeId
+    boot: int = 0
+    since: int = 0
+    refused_until: int = 0  # ms; it said REFUSED not long ago
+
+    # Moves out, to its present boot (B6)
+    moves: dict[tuple[int, int], OpenMove] = attrs.Factory(dict)  # (its boot, n)
+    move_next: int = 1
+    move_round: int = 0
+    wake_at: int | None = None  # asks about silent moves
+
+    # Moves in, from it, to our present boot
+    move_high: int = 0
+    moves_taken: dict[int, None] = attrs.Factory(dict)
+
+    # Healing (B4)
+    heal_number: int = 0  # of the walks that this node asked for
+    heal_seen: tuple[int, int] = (0, 0)  # (boot, n) of the last walk it asked for
+    walk: Walk | None = None
+
+
+@attrs.define(eq=False)
+class Walk:
+    """A walk over the jobs shared with one peer, a batch at a time (B4.4)."""
+
+    peer: NodeId
+    ids: list[JobId]
+    position: int = 0
+    batch_end: int = 0  # position after the batch under way
+    seq: int = 0  # of the batch under way, 0: none
+    gap_ms: int = 0
+    is_due_again: bool = False  # asked for once more while under way
+    started_at: int = 0
+    wake_at: int | None = None
+
+
+@attrs.define(eq=False)
+class Sweep:
+    """A bounded pass over all jobs after a node was lost or forgotten (B1.5, B2.7)."""
+
+    ids: list[JobId]
+    lost: frozenset[NodeId]
+    position: int = 0
+    wake_at: int | None = None
+
+
+@attrs.define
+class Counts:
+    """Running totals for INFO."""
+
+    added: int = 0
+    delivered: int = 0
+    acked: int = 0
+    spec_conflicts: int = 0
+    stale_messages: int = 0
+    long_tombstones_evicted: int = 0
+    dummies_evicted: int = 0
+    norepl: int = 0
+    moves_in_doubt: int = 0
+    bad_payloads: int = 0
+
+
+@attrs.define(eq=False)
+class State:
+    """One node's jobs, queues, waits, timers and outgoing words."""
+
+    self_id: NodeId
+    boot: int
+    since: int
+    limits: Limits
+    dice: Dice
+    now_ms: int
+    view: ClusterView
+
+    jobs: dict[JobId, Job] = attrs.Factory(dict)  # live copies, done entries, dummies
+    undone: dict[JobId, Job] = attrs.Factory(dict)  # of those, done with holders but not settled
+    dummies: dict[JobId, Job] = attrs.Factory(dict)  # of those, done without holders
+    spent: dict[JobId, Job] = attrs.Factory(
+        dict
+    )  # of those, RETRY 0 and dispatched: may be evicted
+    offered: dict[bytes, None] = attrs.Factory(
+        dict
+    )  # queues that gained a job another node asked for
+    by_state: list[int] = attrs.Factory(
+        lambda: [0] * len(JobState)
+    )  # how many jobs are in each state
+    body_bytes: int = 0  # of live copies
+    tombstones: dict[JobId, Tombstone] = attrs.Factory(dict)
+    long_tombstones: dict[JobId, Tombstone] = attrs.Factory(dict)
+    marks: dict[JobId, Mark] = attrs.Factory(dict)
+    dummy_answers: dict[JobId, dict[NodeId, None]] = attrs.Factory(
+        dict
+    )  # who doesn't know a dummy's job
+    queues: dict[bytes, JobQueue] = attrs.Factory(dict)
+    agenda: Agenda = attrs.Factory(Agenda)
+    adding: dict[JobId, AddWait] = attrs.Factory(dict)
+    adding_of: dict[ClientId, dict[JobId, None]] = attrs.Factory(dict)  # a client's waiting ADDJOBs
+    getting: dict[ClientId, GetWait] = attrs.Factory(dict)
+    asks: dict[JobId, Ask] = attrs.Factory(dict)
+    hungry: dict[bytes, bool] = attrs.Factory(
+        dict
+    )  # queue -> clients wait (False: it only ran dry)
+    sweep: Sweep | None = None
+    peers: dict[NodeId, Peer] = attrs.Factory(dict)
+    pauses: dict[bytes, tuple[int, NodeId, int]] = attrs.Factory(dict)  # M18
+    purges_seen: dict[NodeId, tuple[int, int]] = attrs.Factory(dict)  # M19 high-water
+
+    up: tuple[NodeId, ...] = ()  # reachable peers, sorted
+    up_set: frozenset[NodeId] = frozenset()
+    claim_clock: int = 0
+    last_stamp: int = 0
+    last_ctime: int = 0
+    started_at: int = 0
+    reached: dict[NodeId, None] = attrs.Factory(dict)  # peers reached in this boot (B1.9)
+    counts: Counts = attrs.Factory(Counts)
+    ready: Ready = attrs.Factory(Ready)
+    interned: dict[object, object] = attrs.Factory(dict)
+
+
+_INTERNED_MAX = 10_000
+
+
+def intern_nodes(state: State, nodes: Iterable[NodeId]) -> tuple[NodeId, ...]:
+    """The sorted tuple of these ids, shared by all jobs that have the same."""
+    key = tuple(sorted(nodes))
+    if len(state.interned) > _INTERNED_MAX:
+        state.interned.clear()
+    return state.interned.setdefault(key, key)  # type: ignore[return-value]
+
+
+def intern_claims(state: State, claims: Mapping[NodeId, Claim]) -> Mapping[NodeId, Claim]:
+    """The same mapping, shared by all jobs that have an equal one."""
+    key = tuple(claims.items())
+    if len(state.interned) > _INTERNED_MAX:
+        state.interned.clear()
+    return state.interned.setdefault(key, claims)  # type: ignore[return-value]
+
+
+def send(state: State, to: Iterable[NodeId], message: Message) -> None:
+    """Say something to reachable peers; others hear nothing, healing will tell them."""
+    up = state.up_set
+    peers = tuple([node for node in to if node in up])
+    if peers:
+        state.ready.messages.setdefault(peers, []).append(message)
+
+
+def reply(state: State, client: ClientId | None, answer: Reply) -> None:
+    """Answer a client, unless it has gone."""
+    if client is not None:
+        state.ready.replies.append((client, answer))
+
+
+def fail(state: State, client: ClientId | None, code: str, text: str) -> None:
+    """Answer a client with an error."""
+    reply(state, client, Failure(code, text))
+
+
+def record(state: State, kind: str, *fields: object, is_urgent: bool = False) -> None:
+    """Put an entry into the log, before anything of this Ready leaves."""
+    state.ready.records.append(Record(kind, fields, is_urgent))
+
+
+def members_of(state: State, nodes: tuple[NodeId, ...]) -> tuple[NodeId, ...]:
+    """These ids without the forgotten ones: H \\ F."""
+    forgotten = state.view.forgotten
+    if not forgotten:
+        return nodes
+    return tuple([node for node in nodes if node not in forgotten])
+
+
+def reachable(state: State, nodes: Iterable[NodeId]) -> list[NodeId]:
+    """Those of these ids that can be reached now, without this node."""
+    up = state.up_set
+    return [node for node in nodes if node in up]
+
+
+def is_willing(state: State, node: NodeId) -> bool:
+    """True if a copy may be offered to this peer: reachable, not leaving, no refusal lately."""
+    if node not in state.up_set or state.view.members[node].is_leaving:
+        return False
+    return peer_of(state, node).refused_until <= state.now_ms
+
+
+def peer_of(state: State, node: NodeId) -> Peer:
+    """Our dealings with this node, made at first use; bounded by the members that ever were."""
+    peer = state.peers.get(node)
+    if peer is None:
+        peer = state.peers[node] = Peer(node)
+        member = state.view.members.get(node)
+        if member is not None:
+            peer.boot, peer.since = member.boot, member.since
+    return peer
+
+
+def salted(job: JobId, nodes: Iterable[NodeId]) -> list[NodeId]:
+    """The nodes in an order that depends on the job alone: the same everywhere, another for each job."""
+    return sorted(nodes, key=lambda node: blake2b(job + node.encode(), digest_size=8).digest())
+
+
+def rank(state: State, job: JobId, nodes: Iterable[NodeId]) -> int:
+    """This node's place among those of `nodes` that can be reached, in salted order."""
+    return salted(job, [state.self_id, *reachable(state, nodes)]).index(state.self_id)
+
+
+def next_stamp(state: State) -> int:
+    """A lease stamp, larger than any before at this node (M8)."""
+    state.last_stamp = max(state.now_ms, state.last_stamp + 1)
+    return state.last_stamp
+
+
+def own_claim(state: State) -> Claim:
+    """The claim that this node has a copy (M3)."""
+    return (state.boot, state.claim_clock, True)
+
+
+def gone_claim(state: State) -> Claim:
+    """A claim that this node has no copy; any later copy makes a larger one."""
+    state.claim_clock += 2
+    return (state.boot, state.claim_clock - 1, False)
+
+
+def is_counted(state: State, node: NodeId, claim: Claim) -> bool:
+    """True if a claim still holds: it has a copy, stored in a boot whose store is unbroken (M3)."""
+    boot, _, has_copy = claim
+    if not has_copy:
+        return False
+    if node == state.self_id:
+        return boot == state.boot or boot >= state.since
+    member = state.view.members.get(node)
+    if member is None:
+        return False
+    return boot == member.boot or boot >= member.since
+
+
+def copy_count(state: State, job: Job) -> int:
+    """Nodes known to have stored a copy, self included (C of M25)."""
+    return sum([is_counted(state, node, claim) for node, claim in job.claims.items()])
+
+
+def wake(state: State, item: Sleeper, at: int) -> None:
+    """Book an item; a time that has passed means the next turn."""
+    state.agenda.book(item, max(at, state.now_ms))

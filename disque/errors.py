@@ -1,0 +1,25 @@
+"""Errors that a client can cause; `code` is the first word of the RESP error reply."""
+
+from __future__ import annotations
+
+
+class DisqueError(Exception):
+    """Base: the client's fault or a state it can react to. str(error) is the text after the code."""
+
+    code = "ERR"
+
+
+class CommandError(DisqueError):
+    """A command that can't be carried out; carries its own code."""
+
+    def __init__(self, text: str, code: str = "ERR") -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class ProtocolError(DisqueError):
+    """Bytes that are no RESP: reply with the text, then close the connection."""
+
+
+class ConfigError(DisqueError):
+    """A directive or value that can't be used; the text names both."""

@@ -1,0 +1,1 @@
+"""The Redis serialization protocol: bytes in, arguments out; values in, bytes out."""

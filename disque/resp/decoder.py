@@ -1,0 +1,378 @@
+"""Decoder: a client's bytes in, commands out, whatever way the network cut them.
+
+It knows the framing of reference 0.1 and its limits, nothing of sockets or of what a command
+means. The one idea: a window of the buffer is split at CRLF in one call, and a command whose parts
+agree with their announced lengths is taken from that list by slicing. Only what doesn't fit that
+mould (half a command, CRLF inside a body, inline, errors) and what is long goes through the exact
+path, byte for byte. Both paths accept the same language.
+
+What is kept for an unfinished command is bounded by `buffer_bytes_max`. A large body isn't joined
+until it is whole, so it is copied once, whatever the sizes of the reads.
+"""
+
+from __future__ import annotations
+
+from disque.errors import ProtocolError
+from disque.resp.inline import split_words
+
+BULK_BYTES_MAX = 512 << 20  # one argument, so the true limit of a job's body; Disque's
+BUFFER_BYTES_MAX = 1 << 30  # all that one connection may have pending; Disque's
+LINE_BYTES_MAX = 64 << 10  # an inline command, or a header line; Disque's
+MULTIBULK_COUNT_MAX = 1 << 20  # arguments of a command; Disque's
+COMMANDS_A_TAKE = 10_000  # commands of one take(): bounds the memory of a long backlog
+
+_WINDOW_BYTES = 256 << 10  # split at a time: bounds what a command outside the mould costs
+_WINDOW_BYTES_WARY = 8 << 10  # ... after such commands came
+_LONG_BYTES = 4 << 10  # longer commands are taken the exact way, which skips bodies unseen
+_LARGE_BODY_BYTES = 32 << 10  # from here on, a body is collected in pieces
+_PIECE_BYTES_MIN = 16 << 10  # smaller reads are put together: an object costs 40 bytes
+_DETOUR_MAX = 64  # commands taken the exact way before the fast one is tried again
+_ARGUMENTS_MAX = 64  # of a command of the fast path
+_SHORT_BYTES = 1_024  # lengths whose header is at hand
+
+_STAR, _DOLLAR = b"*$"
+_COUNTS = {b"*%d" % count: count for count in range(1, _ARGUMENTS_MAX + 1)}
+
+
+class BufferLimitError(ProtocolError):
+    """A connection has more pending than it may: close it without a reply, and log that."""
+
+
+class _BulkHeaders(dict[int, bytes]):
+    """Length -> canonical header; long ones are spelled at each use."""
+
+    __slots__ = ()
+
+    def __missing__(self, length: int) -> bytes:
+        return b"$%d" % length
+
+
+_header_of = _BulkHeaders((length, b"$%d" % length) for length in range(_SHORT_BYTES)).__getitem__
+
+
+class Decoder:
+    """Feed it what was read, take what is complete.
+
+    feed() and take() may be called in any rhythm: a connection whose client is blocked is fed and
+    not taken from, and its input stays raw bytes, counted in `pending_bytes`. Once `error` is set,
+    nothing more will come: reply with it after the commands that came before it, then close.
+    """
+
+    __slots__ = (
+        "_arguments",
+        "_body",
+        "_body_left",
+        "_buffer_max",
+        "_bulk",
+        "_bulk_max",
+        "_data",
+        "_detour",
+        "_detour_length",
+        "_fed",
+        "_fed_bytes",
+        "_held_bytes",
+        "_left",
+        "_needed",
+        "_position",
+        "_trailer",
+        "error",
+    )
+
+    def __init__(
+        self, *, bulk_bytes_max: int = BULK_BYTES_MAX, buffer_bytes_max: int = BUFFER_BYTES_MAX
+    ) -> None:
+        self.error: ProtocolError | None = None
+        self._bulk_max = bulk_bytes_max
+        self._buffer_max = buffer_bytes_max
+        self._data = b""  # being parsed, from _position on
+        self._position = 0
+        self._fed: list[bytes | bytearray] = []  # not looked at yet
+        self._fed_bytes = 0
+        self._needed = 0  # parsing again makes no sense before so many bytes are at hand
+        # The multibulk command in progress:
+        self._left = 0  # arguments that aren't complete
+        self._arguments: list[bytes] = []
+        self._bulk = -1  # length of the argument in progress, -1 before its header
+        self._body: list[bytes | bytearray] = []  # pieces of a large argument
+        self._body_left = 0  # bytes still to come of it
+        self._trailer = 0  # bytes of the CRLF after it, still to come
+        self._held_bytes = 0  # in _arguments and _body
+        self._detour = 0  # commands to take the exact way
+        self._detour_length = 1
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes that were fed and haven't come out as commands, half a command included."""
+        return len(self._data) - self._position + self._fed_bytes + self._held_bytes
+
+    def feed(self, data: bytes | bytearray | memoryview) -> None:
+        """Add what was read; BufferLimitError if more than `buffer_bytes_max` would be pending."""
+        if self.error is not None:
+            return
+        size = len(data)
+        if self.pending_bytes + size > self._buffer_max:
+            text = f"{self.pending_bytes + size} bytes pending, the limit is {self._buffer_max}"
+            self._fail(BufferLimitError(text))
+            raise BufferLimitError(text)
+        self._fed_bytes += size
+        _add_piece(self._fed, data if isinstance(data, bytes) else bytes(data))
+
+    def take(self, count_max: int = COMMANDS_A_TAKE) -> list[list[bytes]]:
+        """Give the next complete commands, at most `count_max`; none if there are none yet.
+
+        An empty list means: feed more first. A call that finds an error after some commands gives
+        those and sets `error`; one that finds nothing else raises it (ProtocolError).
+        """
+        commands: list[list[bytes]] = []
+        if self.error is None:
+            try:
+                self._parse(commands, count_max)
+            except ProtocolError as error:
+                self._fail(error)
+        if self.error is not None and not commands:
+            raise self.error
+        return commands
+
+    def _fail(self, error: ProtocolError) -> None:
+        self.error = error
+        self._data, self._position = b"", 0
+        self._fed, self._fed_bytes = [], 0
+        self._arguments, self._body, self._held_bytes = [], [], 0
+
+    def _parse(self, commands: list[list[bytes]], count_max: int) -> None:
+        while len(commands) < count_max:
+            if self._left == 0 and self._position < len(self._data):
+                if self._detour:
+                    self._detour -= 1
+                elif self._data[self._position] == _STAR:
+                    self._take_canonical(commands, count_max)
+                    if len(commands) >= count_max:
+                        return
+            if not self._take_exactly(commands) and not self._refill():
+                return
+
+    def _refill(self) -> bool:
+        """Put what was fed after what is left over; False if nothing new can be parsed yet."""
+        if self._body_left:
+            self._collect_body()
+        rest = len(self._data) - self._position
+        if not self._fed or rest + self._fed_bytes < self._needed:
+            if self._position:  # let go of what is done
+                self._data, self._position = self._data[self._position :], 0
+            return False
+        if rest or len(self._fed) > 1 or not isinstance(self._fed[0], bytes):
+            self._data = b"".join((self._data[self._position :], *self._fed))
+        else:
+            self._data = self._fed[0]
+        self._position = 0
+        self._fed, self._fed_bytes, self._needed = [], 0, 0
+        return True
+
+    # The fast path
+
+    def _take_canonical(self, commands: list[list[bytes]], count_max: int) -> None:
+        """Take multibulk commands in the form all clients send, until one isn't so or isn't whole.
+
+        Where the exact path is the better one (long bodies, odd forms), a detour is set: the number
+        of commands that will go that way.
+        """
+        data, position, already = self._data, self._position, len(commands)
+        window_bytes = _WINDOW_BYTES if self._detour_length == 1 else _WINDOW_BYTES_WARY
+        window_bytes = min(window_bytes, count_max * _LONG_BYTES)
+        seen = position
+        while position < len(data) and len(commands) < count_max:
+            is_all = len(data) - position <= window_bytes
+            if position == 0 and is_all:
+                window = data
+            else:
+                window = data[position : position + window_bytes]
+            parts = window.split(b"\r\n")
+            seen = position + len(window)
+            at = self._take_parts(parts, commands, count_max)
+            if at == len(parts) - 1 and not parts[at]:
+                position += len(window)
+            else:
+                position += sum(map(len, parts[:at])) + 2 * at
+                if is_all or self._detour or at == 0:
+                    break
+        taken = len(commands) - already
+        if len(commands) < count_max and seen - self._position > _LONG_BYTES * (taken + 1):
+            self._detour = _DETOUR_MAX
+        self._position = position
+
+    def _take_parts(self, parts: list[bytes], commands: list[list[bytes]], count_max: int) -> int:
+        """Take the commands at the head of `parts`; return the index of the first part left."""
+        at, last = 0, len(parts) - 1
+        is_odd = False
+        while len(commands) < count_max:
+            count = _COUNTS.get(parts[at])
+            if count is None:
+                is_odd = at < last
+                break
+            end = at + 2 * count + 1
+            if end > last:
+                break
+            arguments = parts[at + 2 : end : 2]
+            lengths = list(map(len, arguments))
+            if (
+                parts[at + 1 : end : 2] != list(map(_header_of, lengths))
+                or max(lengths) > self._bulk_max
+            ):
+                is_odd = True
+                break
+            commands.append(arguments)
+            at = end
+        if is_odd:
+            self._detour = self._detour_length
+            self._detour_length = min(2 * self._detour_length, _DETOUR_MAX)
+        elif at:
+            self._detour_length = max(self._detour_length // 2, 1)
+        return at
+
+    # The exact path
+
+    def _take_exactly(self, commands: list[list[bytes]]) -> bool:
+        """Take one command, or what there is of it; False if the buffer holds no more of use."""
+        if self._left == 0:
+            if self._position >= len(self._data):
+                return False
+            if self._data[self._position] != _STAR:
+                return self._take_inline(commands)
+            line = self._header("mbulk")
+            if line is None:
+                return False
+            count = _integer(line[1:])
+            if count is None or count > MULTIBULK_COUNT_MAX:
+                raise ProtocolError("Protocol error: invalid multibulk length")
+            if count <= 0:
+                return True
+            self._left = count
+        while self._left:
+            if not self._take_argument():
+                return False
+        commands.append(self._arguments)
+        self._arguments, self._held_bytes = [], 0
+        return True
+
+    def _take_argument(self) -> bool:
+        """Move one step on in a multibulk command; False if that needs more bytes."""
+        if self._trailer:
+            skipped = min(self._trailer, len(self._data) - self._position)
+            self._trailer -= skipped
+            self._position += skipped
+            if self._trailer:
+                return False
+            self._left -= 1
+            return True
+        if self._body_left:
+            return False
+        if self._bulk < 0:
+            line = self._header("bulk")
+            if line is None:
+                return False
+            if line[:1] != b"$":
+                got = line[:1].decode("utf-8", "surrogateescape") or "\r"
+                raise ProtocolError(f"Protocol error: expected '$', got '{got}'")
+            bulk = _integer(line[1:])
+            if bulk is None or not 0 <= bulk <= self._bulk_max:
+                raise ProtocolError("Protocol error: invalid bulk length")
+            self._bulk = bulk
+        start, end = self._position, self._position + self._bulk
+        if end + 2 <= len(self._data):
+            self._position = end + 2
+            self._arguments.append(self._data[start:end])
+            self._held_bytes += self._bulk
+            self._bulk = -1
+            self._left -= 1
+        elif self._bulk >= _LARGE_BODY_BYTES:
+            self._begin_body()
+        else:
+            self._needed = self._bulk + 2
+            return False
+        return True
+
+    def _begin_body(self) -> None:
+        """Collect a large argument apart from the buffer."""
+        piece = self._data[self._position : self._position + self._bulk]
+        self._position += len(piece)
+        self._body = [piece]
+        self._body_left = self._bulk - len(piece)
+        self._held_bytes += len(piece)
+        if not self._body_left:
+            self._finish_body()
+
+    def _collect_body(self) -> None:
+        """Move what was fed to the large argument in progress, up to its end; _data is empty."""
+        for index, piece in enumerate(self._fed):
+            wanted = piece[: self._body_left] if len(piece) > self._body_left else piece
+            _add_piece(self._body, wanted)
+            self._body_left -= len(wanted)
+            self._fed_bytes -= len(wanted)
+            self._held_bytes += len(wanted)
+            if not self._body_left:
+                rest = piece[len(wanted) :]
+                self._fed[: index + 1] = [rest] if rest else []
+                self._finish_body()
+                return
+        self._fed.clear()
+
+    def _finish_body(self) -> None:
+        self._arguments.append(b"".join(self._body))
+        self._body = []
+        self._bulk = -1
+        self._trailer = 2
+
+    def _header(self, what: str) -> bytes | None:
+        """The header line at the position, without its end; None if it isn't whole.
+
+        As in C, any byte may follow the CR.
+        """
+        start = self._position
+        end = self._data.find(b"\r", start, start + LINE_BYTES_MAX + 1)
+        if end < 0:
+            if len(self._data) - start > LINE_BYTES_MAX:
+                raise ProtocolError(f"Protocol error: too big {what} count string")
+            return None
+        if end + 2 > len(self._data):
+            return None
+        self._position = end + 2
+        return self._data[start:end]
+
+    def _take_inline(self, commands: list[list[bytes]]) -> bool:
+        start = self._position
+        end = self._data.find(b"\n", start, start + LINE_BYTES_MAX + 1)
+        if end < 0:
+            if len(self._data) - start > LINE_BYTES_MAX:
+                raise ProtocolError("Protocol error: too big inline request")
+            return False
+        self._position = end + 1
+        if end > start and self._data[end - 1] == 13:
+            end -= 1
+        try:
+            words = split_words(self._data[start:end])
+        except ValueError:
+            raise ProtocolError("Protocol error: unbalanced quotes in request") from None
+        if arguments := [word for word in words if word]:  # Disque drops empty ones
+            commands.append(arguments)
+        return True
+
+
+def _add_piece(pieces: list[bytes | bytearray], data: bytes | bytearray) -> None:
+    """Append to a list that will be joined; small pieces are put together."""
+    if not pieces or len(data) >= _PIECE_BYTES_MIN:
+        pieces.append(data)
+    elif isinstance(pieces[-1], bytearray) and len(pieces[-1]) < _PIECE_BYTES_MIN:
+        pieces[-1] += data
+    else:
+        pieces.append(bytearray(data))
+
+
+def _integer(digits: bytes) -> int | None:
+    """A header's number in canonical form, as C's `string2ll`; None for all else."""
+    unsigned = digits[1:] if digits[:1] == b"-" else digits
+    if digits == b"0":
+        return 0
+    if not unsigned.isdigit() or unsigned[:1] == b"0" or len(unsigned) > 19:
+        return None
+    number = int(digits)
+    return number if -(1 << 63) <= number < 1 << 63 else None

@@ -1,0 +1,1 @@
+"""The shell: trio, sockets, configuration and signals around the pure broker."""

@@ -1,0 +1,336 @@
+"""App: the composition root; it makes the parts of a server, starts them in order, and ends them.
+
+Start: node table locked and read, boot number drawn, table saved, ports opened, then the loop. End: SIGTERM, SIGINT or
+SHUTDOWN let the turn under way finish, flush replies and close; a bug of ours ends the process with its traceback and
+status 70, never in an unknown state.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import random
+import resource
+import signal
+import time
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import trio
+
+import disque
+from cluster.bus import Bus, BusLimits, NodesFileLock, load_nodes_file, save_nodes_file
+from cluster.errors import NodesFileError
+from cluster.link import LinkLimits
+from cluster.nodeid import NODE_ID_CHARS, node_id_from_bytes
+from cluster.ready import Identity
+from disque.broker import Broker, BrokerSettings
+from disque.errors import ConfigError
+from disque.server import dispatch
+from disque.server.addresses import is_loopback
+from disque.server.clients import ClientLimits, Clients
+from disque.server.clock import Clock
+from disque.server.eventlog import EventLog
+from disque.server.info import Figures
+from disque.server.loop import NullLog, Turns
+from disque.server.shell import Shell
+from disque.server.sockets import listen, listen_unix
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Sequence
+
+    from cluster.ready import Note
+    from disque.server.config import Config
+    from disque.server.connection import Client
+
+EXIT_BUG = 70  # EX_SOFTWARE
+FAREWELL_S = 5.0  # for replies that are owed when the server ends
+FILES_RESERVED = 64  # descriptors kept for the bus, listeners and files
+GC_THRESHOLDS = (
+    50_000,
+    20,
+    100,
+)  # a full collection over a million live jobs is a pause; make it rare
+
+
+def run(config: Config, warnings: Sequence[str]) -> int:
+    """Run a node until it is told to stop; returns the exit status. ConfigError if it can't start."""
+    try:
+        os.chdir(config.dir)
+        events = EventLog(path=config.logfile, level=config.loglevel)
+    except OSError as error:
+        raise ConfigError(f"{error.filename}: {error.strerror}") from None
+    for text in warnings:
+        events.event("warning", "configuration", text=text)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    server = Server(config, events)
+    try:
+        trio.run(server.serve)
+    except Exception as error:  # noqa: BLE001 - the last place: what comes here ends the process
+        causes = _leaves(error)
+        if all(isinstance(cause, ConfigError) for cause in causes):
+            raise causes[0] from None
+        events.write("".join(traceback.format_exception(error)))
+        events.event("warning", "bug", status=EXIT_BUG)
+        return EXIT_BUG
+    return 0
+
+
+class Server:
+    """One node's parts and their life."""
+
+    def __init__(self, config: Config, events: EventLog) -> None:
+        """Take the node table and draw the boot number; nothing is opened yet."""
+        self.config = config
+        self.events = events
+        self.clock = Clock()
+        self.figures = Figures()
+        self.limits = ClientLimits()
+        self._nodes_path = Path(config.cluster_config_file).resolve()
+        self._raise_file_limit()
+        broker = self._make_broker()
+        self.turns = Turns(
+            broker,
+            clock=self.clock,
+            log=NullLog(),
+            save_nodes=self._save_nodes,
+            note=self._note,
+        )
+        self._apply_limits()
+
+    def _make_broker(self) -> Broker:
+        """The broker with this node's identity; ConfigError if its node table can't be used."""
+        config = self.config
+        try:
+            self._lock = NodesFileLock(self._nodes_path)
+            stored = load_nodes_file(self._nodes_path)
+        except NodesFileError as error:
+            raise ConfigError(str(error)) from None
+        except OSError as error:
+            raise ConfigError(f"{self._nodes_path}: {error.strerror}") from None
+        for text in stored.warnings:
+            self.events.event("warning", "nodes-file-mended", file=self._nodes_path, text=text)
+        boot = max(stored.boot + 1, time.time_ns() // 1_000_000)
+        node = stored.id or node_id_from_bytes(os.urandom(NODE_ID_CHARS // 2))
+        identity = Identity(
+            id=node,
+            boot=boot,
+            since=boot,  # no log: nothing of an earlier life is left
+            host=config.cluster_announce_host,
+            port=config.cluster_announce_port or config.port,
+            bus_port=config.cluster_announce_bus_port or config.bus_port,
+        )
+        return Broker(
+            settings=self._broker_settings(),
+            identity=identity,
+            stored=stored,
+            dice=random.Random(),
+            now_ms=self.clock.now_ms(),
+        )
+
+    # Life
+
+    async def serve(self) -> None:
+        """Open the ports, serve until told to stop, and take leave."""
+        config = self.config
+        try:
+            self._save_nodes_now()
+        except OSError as error:
+            raise ConfigError(f"{self._nodes_path}: can't be written: {error.strerror}") from None
+        listeners = self._listen()
+        self._bus = self.turns.bus = self._make_bus()
+        try:
+            await self._bus.listen(config.bind, config.bus_port)
+        except OSError as error:
+            raise ConfigError(error.strerror or str(error)) from None
+        async with trio.open_nursery() as nursery:
+            shell = self._make_shell(nursery)
+            nursery.start_soon(self._heed_signals, shell)
+            nursery.start_soon(shell.clients.serve, listeners)
+            await nursery.start(self._bus.run)
+            for node in config.cluster_join:
+                shell.broker.meet(node.host, node.bus_port, is_sticky=True)
+            nursery.start_soon(self.turns.run)
+            self._tell_start()
+            gc.freeze()
+            gc.set_threshold(*GC_THRESHOLDS)
+            await shell.stopping.wait()
+            await shell.clients.farewell(FAREWELL_S)
+            await self.turns.wait_rest(FAREWELL_S)
+            nursery.cancel_scope.cancel()
+        self.events.event("notice", "stopped")
+
+    def _listen(self) -> list[socket.socket]:
+        config = self.config
+        listeners = listen(config.bind, config.port, config.tcp_backlog)
+        if config.unixsocket:
+            mode = config.unixsocketperm
+            listeners.append(listen_unix(config.unixsocket, mode, config.tcp_backlog))
+        return listeners
+
+    def _make_shell(self, nursery: trio.Nursery) -> Shell:
+        config = self.config
+
+        def execute(client: Client, words: list[bytes]) -> None:
+            dispatch.execute(shell, client, words)
+
+        clients = Clients(
+            self.turns,
+            execute=execute,
+            limits=self.limits,
+            figures=self.figures,
+            events=self.events,
+        )
+        self.turns.clients = clients
+        shell = Shell(
+            config=config,
+            turns=self.turns,
+            clients=clients,
+            clock=self.clock,
+            figures=self.figures,
+            events=self.events,
+            nursery=nursery,
+            run_id=os.urandom(20).hex(),
+            config_file=config.config_file,
+            renames=_renames(config.rename_command),
+            apply_setting=self._apply_setting,
+            save_nodes_now=self._save_nodes_now,
+        )
+        return shell
+
+    def _make_bus(self) -> Bus:
+        config = self.config
+        return Bus(
+            self.turns,
+            secret=config.cluster_secret.encode("utf-8", "surrogateescape"),
+            limits=BusLimits(link=LinkLimits(out_wait_max_ms=config.cluster_node_timeout)),
+            is_allowed=self._refuse_peer,
+        )
+
+    async def _heed_signals(self, shell: Shell) -> None:
+        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+            async for number in signals:
+                if shell.stopping.is_set() and number == signal.SIGINT:
+                    os._exit(1)  # asked twice: no patience left
+                self.events.event("notice", "signal", name=signal.Signals(number).name)
+                shell.stopping.set()
+
+    def _tell_start(self) -> None:
+        view = self.turns.broker.membership.view()
+        self.events.event(
+            "notice",
+            "ready",
+            version=disque.__version__,
+            port=self.config.port,
+            bus_port=self.config.bus_port,
+            id=view.self_id,
+            known_nodes=view.size,
+        )
+
+    # The node table
+
+    async def _save_nodes(self, text: str) -> None:
+        """Store the node table in a thread: fsync may take long, and PINGs must go on."""
+        try:
+            await trio.to_thread.run_sync(save_nodes_file, self._nodes_path, text)
+        except OSError as error:
+            self._tell_unsaved(error)
+
+    def _save_nodes_now(self) -> None:
+        """Store the newest node table at once; OSError if that fails."""
+        text = self.turns.newest_nodes_text()
+        if text is not None:
+            save_nodes_file(self._nodes_path, text)
+
+    def _tell_unsaved(self, error: OSError) -> None:
+        text = error.strerror or str(error)
+        self.events.event("warning", "nodes-file-unsaved", file=self._nodes_path, reason=text)
+
+    # What was noted, and what may change
+
+    def _note(self, note: Note) -> None:
+        self.events.note(note.level, note.event, note.facts)
+
+    def _refuse_peer(self, remote_host: str) -> str | None:
+        """Protected mode of the bus: why a connection from there isn't welcome, or None."""
+        config = self.config
+        if config.cluster_secret or not config.protected_mode or is_loopback(remote_host):
+            return None
+        return (
+            "protected mode is on and no cluster-secret is set, so only nodes on the same machine "
+            "are let in; set the same cluster-secret on all nodes"
+        )
+
+    def _apply_setting(self, name: str) -> None:
+        """CONFIG SET changed a directive: let it act."""
+        config = self.config
+        if name == "dir":
+            os.chdir(config.dir)
+        elif name == "loglevel":
+            self.events.level = config.loglevel
+        elif name == "cluster-node-timeout":
+            self.turns.open()
+            self.turns.broker.set_node_timeout(config.cluster_node_timeout)
+            self._bus.set_out_wait_max_ms(config.cluster_node_timeout)
+        elif name.startswith("cluster-announce-"):
+            self.turns.open()
+            self.turns.broker.set_announce(
+                config.cluster_announce_host,
+                config.cluster_announce_port or config.port,
+                config.cluster_announce_bus_port or config.bus_port,
+            )
+        else:
+            self._apply_limits()
+
+    def _apply_limits(self) -> None:
+        config, limits = self.config, self.limits
+        limits.clients_max = min(config.maxclients, self._clients_possible)
+        limits.idle_max_s = config.timeout
+        limits.out_hard_bytes = config.client_output_buffer_limit.hard_bytes
+        limits.out_soft_bytes = config.client_output_buffer_limit.soft_bytes
+        limits.out_soft_s = config.client_output_buffer_limit.soft_s
+        limits.keepalive_s = config.tcp_keepalive
+        limits.is_open_to_all = bool(config.requirepass) or not config.protected_mode
+
+    def _raise_file_limit(self) -> None:
+        """Ask for as many descriptors as maxclients needs; serve fewer clients if they aren't given."""
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        wanted = self.config.maxclients + FILES_RESERVED
+        if soft != resource.RLIM_INFINITY and soft < wanted:
+            most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+            try:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+                soft = most
+            except (OSError, ValueError):
+                most = soft
+        else:
+            most = wanted
+        self._clients_possible = max(most - FILES_RESERVED, 1)
+        if self._clients_possible < self.config.maxclients:
+            self.events.event(
+                "warning",
+                "maxclients-lowered",
+                maxclients=self.config.maxclients,
+                served=self._clients_possible,
+                open_files=most,
+            )
+
+
+def _renames(renames: dict[str, str]) -> dict[bytes, bytes]:
+    """rename-command's pairs as name sent -> name in the table; b"" takes a name away."""
+    table: dict[bytes, bytes] = {}
+    for old in renames:
+        table[old.encode()] = b""
+    for old, new in renames.items():
+        if new:
+            table[new.encode()] = old.encode()
+    return table
+
+
+def _leaves(error: BaseException) -> list[BaseException]:
+    """The exceptions in a group, or the one that it is."""
+    if isinstance(error, BaseExceptionGroup):
+        return [leaf for each in error.exceptions for leaf in _leaves(each)]
+    return [error]

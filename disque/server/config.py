@@ -1,0 +1,274 @@
+"""Config: every setting of a node, with its default; the one list that all readers share.
+
+The class body is the table: name, type, default, kind, help, whether CONFIG SET may change it, in
+the order of CONFIG GET (Disque's first, then what it doesn't show, then ours). `configfile` reads
+the file, the environment and the flags into it. Nothing here acts on a change: `set` says which
+setting changed, and the server does the rest. Source: reference 1.17, extensions.md.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from disque.core.integers import INT64_MAX
+from disque.errors import CommandError, ConfigError
+from disque.server.directives import (
+    BUS_PORT_OFFSET,
+    DEFAULT_PORT,
+    PORT_MAX,
+    BufferLimit,
+    BufferLimits,
+    Choice,
+    Directive,
+    FileName,
+    Folder,
+    Integer,
+    JoinAddress,
+    JoinAddresses,
+    KeepAlive,
+    Kind,
+    Memory,
+    Permissions,
+    Renames,
+    Text,
+    Words,
+    YesNo,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_GLOB_CHARS_MAX = 256  # of a CONFIG GET pattern; longer ones match nothing
+_WORD_BYTES_MAX = 512  # of a password or secret; Disque's
+_NO_LOG = "the append-only log isn't built yet; start without it"
+
+
+def _setting(default: object, kind: Kind, text: str, **more: Any) -> Any:
+    """A field of Config that is a directive; its name is the field's."""
+    return attrs.field(default=default, metadata=_metadata(kind, text, **more))
+
+
+def _metadata(kind: Kind, text: str, **more: Any) -> dict[str, Any]:
+    """What makes a field a directive."""
+    return {"directive": (kind, text, more)}
+
+
+def _live(default: object, kind: Kind, text: str, **more: Any) -> Any:
+    """A directive that CONFIG SET may change."""
+    return _setting(default, kind, text, is_settable=True, **more)
+
+
+_YES_NO = YesNo()
+_PORT = Integer(1, PORT_MAX)
+_PORT_OR_DEFAULT = Integer(0, PORT_MAX)
+_COUNT = Integer(1)
+
+
+@attrs.define(eq=False)
+class Config:
+    """A node's settings as attributes (dashes become underscores), in the units of the file."""
+
+    # What CONFIG GET of Disque shows, in its order
+    requirepass: str = _live(
+        "", Text(bytes_max=_WORD_BYTES_MAX), "Password that clients must give.", is_secret=True
+    )
+    unixsocket: str = _setting("", Text(), "Path of a socket to listen at too.")
+    logfile: str = _setting("", Text(), "File for the log; empty: standard output.")
+    pidfile: str = _setting("/var/run/disque.pid", Text(), "File for the process id.")
+    maxmemory: int = _live(1 << 30, Memory(), "Accounted memory; 0: no limit.", unit="bytes")
+    maxmemory_samples: int = _live(5, _COUNT, "Kept for Disque's files; unused.")
+    timeout: int = _live(0, Integer(), "Drop clients idle for so long; 0: never.", unit="s")
+    auto_aof_rewrite_percentage: int = _live(100, Integer(), "Growth that starts a rewrite.")
+    auto_aof_rewrite_min_size: int = _live(
+        64 << 20, Memory(are_units_live=False), "No rewrite of a smaller log.", unit="bytes"
+    )
+    slowlog_log_slower_than: int = _live(
+        10_000, Integer(-1, INT64_MAX, 0), "Commands that SLOWLOG keeps.", unit="us"
+    )
+    latency_monitor_threshold: int = _live(0, Integer(), "Events LATENCY keeps.", unit="ms")
+    slowlog_max_len: int = _live(128, Integer(), "Entries of SLOWLOG.")
+    port: int = _setting(DEFAULT_PORT, _PORT, "Port for clients.")
+    tcp_backlog: int = _setting(511, Integer(), "Connections that wait to be accepted.")
+    databases: int = _setting(16, _COUNT, "Kept for Disque's files; unused.")
+    maxclients: int = _live(10_000, _COUNT, "Connections served at a time.")
+    watchdog_period: int = _live(0, Integer(), "Kept for Disque's files; unused.", unit="ms")
+    hz: int = _live(10, Integer(1, 500, is_clamped=True), "Kept for Disque's files; unused.")
+    cluster_node_timeout: int = _live(
+        15_000, _COUNT, "Silence after which a node is suspected.", unit="ms"
+    )
+    tcp_keepalive: int = _live(0, KeepAlive(), "Time between TCP probes; 0: none.", unit="s")
+    no_appendfsync_on_rewrite: bool = _setting(False, _YES_NO, "No fsync during a rewrite.")
+    daemonize: bool = _setting(False, _YES_NO, "Not offered: use a service manager.")
+    activerehashing: bool = _live(True, _YES_NO, "Kept for Disque's files; unused.")
+    aof_rewrite_incremental_fsync: bool = _live(True, _YES_NO, "Fsync now and then in a rewrite.")
+    aof_load_truncated: bool = _live(True, _YES_NO, "Start with a log whose end is cut off.")
+    aof_enqueue_jobs_once: bool = _live(False, _YES_NO, "Queue jobs of the log at one start.")
+    maxmemory_policy: str = _live(
+        "acks", Choice(("acks", "noeviction")), "What is forgotten when memory is short."
+    )
+    loglevel: str = _live(
+        "notice", Choice(("debug", "verbose", "notice", "warning")), "What the log tells."
+    )
+    appendfsync: str = _live(
+        "everysec", Choice(("everysec", "always", "no")), "When the log is forced to disk."
+    )
+    syslog_facility: str = _setting(
+        "local0", Choice(("user", *(f"local{n}" for n in range(8)))), "Facility for syslog."
+    )
+    appendonly: bool = _live(False, _YES_NO, "Keep jobs in a log on disk.")
+    dir: str = attrs.field(
+        factory=lambda: str(Path.cwd()),
+        metadata=_metadata(Folder(), "Folder of all our files.", is_settable=True),
+    )
+    client_output_buffer_limit: BufferLimit = attrs.field(
+        factory=BufferLimit,
+        metadata=_metadata(
+            BufferLimits(), "When a client that doesn't read is dropped.", is_settable=True
+        ),
+    )
+    unixsocketperm: int = _setting(0, Permissions(), "Permissions of unixsocket.")
+    bind: tuple[str, ...] = _setting((), Words(16), "Addresses to listen at; none: all.")
+
+    # What Disque doesn't show
+    syslog_enabled: bool = _setting(False, _YES_NO, "Log to syslog.")
+    syslog_ident: str = _setting("disque", Text(), "Our name in syslog.")
+    appendfilename: str = _setting("disque.aof", FileName(), "Name of the log on disk.")
+    cluster_config_file: str = _setting("nodes.conf", Text(1), "Where the node list is kept.")
+
+    # Ours
+    cluster_port: int = _setting(0, _PORT_OR_DEFAULT, "Port of the bus; 0: port + 10000.")
+    cluster_announce_host: str = _live("", Text(), "Name or address others reach us by.")
+    cluster_announce_port: int = _live(0, _PORT_OR_DEFAULT, "Client port others use; 0: port.")
+    cluster_announce_bus_port: int = _live(0, _PORT_OR_DEFAULT, "Bus port others use; 0: ours.")
+    cluster_join: tuple[JoinAddress, ...] = _setting(
+        (), JoinAddresses(), "Nodes to join, tried until it works."
+    )
+    cluster_secret: str = _setting(
+        "",
+        Text(bytes_max=_WORD_BYTES_MAX),
+        "What all nodes of a cluster must know.",
+        is_secret=True,
+        is_masked=True,
+    )
+    protected_mode: bool = _live(True, _YES_NO, "Without a password serve only this machine.")
+    cluster_ask_timeout: int = _live(500, _COUNT, "Wait for members' answers.", unit="ms")
+    default_maxdeliveries: int = _live(
+        0, Integer(0, 65_535), "Deliveries before a job is a dead letter; 0: no limit."
+    )
+    default_deadletter: str = _live("dead-letters", Text(1), "Queue of dead letters.")
+    tombstones_max: int = _live(100_000, Integer(), "Settled jobs remembered.")
+    dummies_max: int = _live(100_000, Integer(), "Acks of unknown jobs remembered.")
+    marks_max: int = _live(100_000, Integer(), "Ids remembered in place of a copy.")
+    repair_after: int = _live(60, Integer(), "Missing copies are made again; 0: never.", unit="s")
+    queue_max_idle: int = _live(300, _COUNT, "Unused queues are forgotten.", unit="s")
+    topic_buffer: int = _live(1 << 20, Memory(), "Messages waiting, a subscriber.", unit="bytes")
+    topic_overflow: str = _live(
+        "drop-oldest", Choice(("drop-oldest", "disconnect")), "What happens beyond topic-buffer."
+    )
+
+    rename_command: dict[str, str] = attrs.field(
+        factory=dict,
+        metadata=_metadata(Renames(), "Other names for commands.", is_file_only=True),
+    )
+    config_file: str = ""  # absolute path of the file read, "" if none; not a directive
+
+    @property
+    def bus_port(self) -> int:
+        """The port of the bus: cluster-port, or the client port + 10000."""
+        return self.cluster_port or self.port + BUS_PORT_OFFSET
+
+    def get(self, glob: str) -> list[tuple[str, str]]:
+        """CONFIG GET: names that match, with their values as text, in Disque's order, then ours."""
+        if len(glob) > _GLOB_CHARS_MAX:
+            return []
+        pattern = glob.lower().replace("[^", "[!")
+        return [
+            (name, directive.show(getattr(self, directive.attribute)))
+            for name, directive in DIRECTIVES.items()
+            if not directive.is_file_only and fnmatch.fnmatchcase(name, pattern)
+        ]
+
+    def set(self, name: str, text: str) -> str | None:
+        """CONFIG SET: the canonical name of the directive if its value is another now, else None.
+
+        Raises CommandError with Disque's texts, and changes nothing then. Applies nothing: the
+        caller does what the change asks for (`dir` was only checked: chdir is the caller's).
+        """
+        directive = DIRECTIVES.get(name.lower())
+        if directive is None or not directive.is_settable:
+            raise CommandError(f"Unsupported CONFIG parameter: {name}")
+        words = [text] if directive.kind.words_max == 1 else text.split()
+        try:
+            if not 0 < len(words) <= directive.kind.words_max:
+                raise ValueError
+            value: object = directive.kind.parse(words, is_live=True)
+        except ValueError:
+            text = f"Invalid argument '{text}' for CONFIG SET '{name}'"
+            raise CommandError(text) from None
+        if directive.name == "appendonly" and value:
+            raise CommandError("Unable to turn on AOF. Check server logs.")
+        if directive.name == "dir" and (trouble := _folder_trouble(str(value))):
+            raise CommandError(f"Changing directory: {trouble}")
+        if value == getattr(self, directive.attribute):
+            return None
+        setattr(self, directive.attribute, value)
+        return directive.name
+
+    def assign(self, directive: Directive, words: Sequence[str]) -> None:
+        """Take a value from file, environment or flag; ConfigError names directive and value."""
+        kind = directive.kind
+        if not 0 < len(words) <= kind.words_max:
+            wanted = "one value" if kind.words_max == 1 else f"1 to {kind.words_max} values"
+            raise ConfigError(f"{directive.name} takes {wanted}, got {len(words)}")
+        try:
+            value: Any = kind.parse(words, is_live=False)
+        except ValueError as error:
+            got = "" if directive.is_secret else f", got '{' '.join(words)}'"
+            raise ConfigError(f"{directive.name} {error}{got}") from None
+        if directive.name == "rename-command":
+            value = {**self.rename_command, **value}
+        setattr(self, directive.attribute, value)
+
+    def check(self) -> None:
+        """Refuse what can't work together, or isn't there; ConfigError names it."""
+        if self.bus_port > PORT_MAX:
+            raise ConfigError(
+                f"port {self.port} puts the bus at port + {BUS_PORT_OFFSET} = {self.bus_port}, "
+                f"beyond {PORT_MAX}; set cluster-port"
+            )
+        if self.bus_port == self.port:
+            raise ConfigError(f"cluster-port must be another than port, both are {self.port}")
+        if self.daemonize:
+            raise ConfigError(
+                "daemonize yes isn't offered: let a service manager (systemd, a container) run it"
+            )
+        if self.appendonly:
+            raise ConfigError(f"appendonly yes: {_NO_LOG}")
+        if trouble := _folder_trouble(self.dir):
+            raise ConfigError(f"dir '{self.dir}' can't be used: {trouble}")
+
+
+def _folder_trouble(path: str) -> str | None:
+    """Why this folder can't be entered, None if it can."""
+    try:
+        next(Path(path).iterdir(), None)
+    except OSError as error:
+        return error.strerror
+    return None
+
+
+def _directives() -> Mapping[str, Directive]:
+    directives = {}
+    for field in attrs.fields(Config):
+        if "directive" in field.metadata:
+            kind, text, more = field.metadata["directive"]
+            name = field.name.replace("_", "-")
+            directives[name] = Directive(name, kind, text, **more)
+    return directives
+
+
+DIRECTIVES: Mapping[str, Directive] = _directives()

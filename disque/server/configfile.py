@@ -1,0 +1,137 @@
+"""Where settings come from: file, then environment, then flags; each beats the one before.
+
+File: one directive a line, `#` comments, quoting as in inline commands, `include`. Environment:
+`DISQUE_` and the name in capitals with underscores; what isn't known there is a warning, since
+other programs (Kubernetes' service links) write there too, and an empty value counts as not given.
+Flags: `--name value ...` or `--name=value`. It reads files and knows no sockets.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import attrs
+
+from disque.errors import ConfigError
+from disque.resp.inline import split_words
+from disque.server.config import DIRECTIVES, Config
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from disque.server.directives import Directive
+
+ENVIRONMENT_PREFIX = "DISQUE_"
+INCLUDE_DEPTH_MAX = 16  # files that include each other
+FILE_BYTES_MAX = 1 << 20  # of a configuration file
+_HINTS = {"DISQUE_PASSWORD": "; the password is DISQUE_REQUIREPASS"}
+
+
+@attrs.frozen
+class Loaded:
+    """The settings, and lines that the log should show as warnings."""
+
+    config: Config
+    warnings: tuple[str, ...]
+
+
+def load(arguments: Sequence[str], environment: Mapping[str, str]) -> Loaded:
+    """Read `[CONFIG-FILE] [--DIRECTIVE VALUE ...]` and the environment into a checked Config.
+
+    Raises ConfigError, one line that names the directive and where it stands. Paths are taken from
+    the present folder; `dir` isn't entered, that is the caller's.
+    """
+    config = Config()
+    flags = list(arguments)
+    if flags and not flags[0].startswith("--"):
+        path = Path(flags.pop(0)).resolve()
+        config.config_file = str(path)
+        read_file(config, path)
+    warnings = read_environment(config, environment)
+    read_flags(config, flags)
+    config.check()
+    return Loaded(config, tuple(warnings))
+
+
+def read_file(config: Config, path: Path, depth: int = 1) -> None:
+    """Read a configuration file; ConfigError has `file:line`.
+
+    Included files are looked for from the present folder, as in Disque.
+    """
+    if depth > INCLUDE_DEPTH_MAX:
+        raise ConfigError(f"{path}: more than {INCLUDE_DEPTH_MAX} files include each other")
+    try:
+        with path.open("rb") as file:
+            content = file.read(FILE_BYTES_MAX + 1)
+    except OSError as error:
+        raise ConfigError(f"{path}: can't read this config file: {error.strerror}") from None
+    if len(content) > FILE_BYTES_MAX:
+        raise ConfigError(f"{path}: longer than {FILE_BYTES_MAX} bytes")
+    for number, line in enumerate(content.split(b"\n"), start=1):
+        if not line.strip() or line.lstrip().startswith(b"#"):
+            continue
+        try:
+            words = [word.decode("utf-8", "surrogateescape") for word in split_words(line)]
+        except ValueError as error:
+            raise ConfigError(f"{path}:{number}: {error}") from None
+        if words and words[0].lower() == "include":
+            if len(words) != 2:
+                raise ConfigError(f"{path}:{number}: include takes one value, got {len(words) - 1}")
+            read_file(config, Path(words[1]).resolve(), depth + 1)
+        elif words:
+            _assign(config, words[0], words[1:], f"{path}:{number}", is_file=True)
+
+
+def read_environment(config: Config, environment: Mapping[str, str]) -> list[str]:
+    """Read the variables that begin with DISQUE_; returns warnings about those that say nothing."""
+    warnings = []
+    for variable, text in sorted(environment.items()):
+        if not variable.startswith(ENVIRONMENT_PREFIX) or not text:
+            continue
+        name = variable.removeprefix(ENVIRONMENT_PREFIX).lower().replace("_", "-")
+        directive = DIRECTIVES.get(name)
+        if directive is None or directive.is_file_only or variable != variable.upper():
+            hint = _HINTS.get(variable, "")
+            warnings.append(f"{variable}: no directive of that name, ignored{hint}")
+        elif text.startswith(("tcp://", "udp://", "sctp://")):
+            warnings.append(f"{variable}: a Kubernetes service link ('{text}'), ignored")
+        else:
+            _assign(config, name, _words(directive, [text]), variable)
+    return warnings
+
+
+def read_flags(config: Config, flags: Sequence[str]) -> None:
+    """Read `--name value ...` and `--name=value`; a value list ends at the next `--`."""
+    rest = list(flags)
+    while rest:
+        flag = rest.pop(0)
+        if not flag.startswith("--"):
+            raise ConfigError(f"unexpected argument '{flag}'; a directive is --NAME VALUE")
+        name, equals, text = flag[2:].partition("=")
+        values = [text] if equals else []
+        while not equals and rest and not rest[0].startswith("--"):
+            values.append(rest.pop(0))
+        directive = DIRECTIVES.get(name.lower())
+        _assign(config, name, _words(directive, values), f"--{name}")
+
+
+def _words(directive: Directive | None, values: list[str]) -> list[str]:
+    """Values of a directive that takes several may also stand in one text."""
+    if directive is None or directive.kind.words_max == 1:
+        return values
+    return [word for value in values for word in value.split()]
+
+
+def _assign(
+    config: Config, name: str, words: Sequence[str], where: str, *, is_file: bool = False
+) -> None:
+    directive = DIRECTIVES.get(name.lower())
+    if directive is None:
+        raise ConfigError(f"{where}: unknown directive '{name}'")
+    if directive.is_file_only and not is_file:
+        raise ConfigError(f"{where}: {directive.name} can only stand in the file")
+    try:
+        config.assign(directive, words)
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from None

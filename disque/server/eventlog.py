@@ -1,0 +1,62 @@
+"""EventLog: one line an event, `time level event key=value …`, to standard output or a file.
+
+It doesn't know what is worth logging, only how a line looks. No job bodies, no secrets: callers
+see to that. The standard library's logging isn't used: a line here is one write, and a full disk
+must never become an exception.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import BinaryIO
+
+LEVELS = {"debug": 0, "verbose": 1, "notice": 2, "warning": 3}  # Disque's names
+_VALUE_CHARS_MAX = 512  # a longer value is cut: a log line stays a line
+_OF_NOTE = {"debug": "debug", "info": "notice", "warning": "warning"}
+
+
+def spell(value: object) -> str:
+    """A value as it stands in a line: quoted if it holds blanks, quotes or control characters."""
+    text = value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
+    if len(text) > _VALUE_CHARS_MAX:
+        text = text[:_VALUE_CHARS_MAX] + "…"
+    if text and text.isprintable() and not any(char in text for char in " =\"'"):
+        return text
+    return '"' + text.encode("unicode_escape").decode().replace('"', '\\"') + '"'
+
+
+class EventLog:
+    """Writes events of at least `level`; a sink that can't be written to is given up silently, never raised."""
+
+    def __init__(self, *, path: str = "", level: str = "notice") -> None:
+        """`path` "" is standard output; OSError if the file can't be opened for appending."""
+        self.level = level
+        self._sink: BinaryIO
+        if path:
+            self._sink = Path(path).open("ab", buffering=0)  # noqa: SIM115 - lives as long as the process
+        else:
+            self._sink = sys.stdout.buffer
+
+    def event(self, level: str, event: str, /, **facts: object) -> None:
+        """Write one line if `level` is high enough."""
+        if LEVELS[level] < LEVELS[self.level]:
+            return
+        now = time.time()
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now))
+        words = [f"{stamp}.{int(now * 1000) % 1000:03d}Z", level, event]
+        words += [f"{key}={spell(value)}" for key, value in facts.items()]
+        self.write(" ".join(words) + "\n")
+
+    def note(self, level: str, event: str, facts: tuple[tuple[str, object], ...]) -> None:
+        """Write an event that pure code noted (cluster.ready.Note)."""
+        self.event(_OF_NOTE.get(level, "notice"), event, **dict(facts))
+
+    def write(self, text: str) -> None:
+        """Write text as it is (a traceback); errors of the sink are swallowed."""
+        try:
+            self._sink.write(text.encode("utf-8", "backslashreplace"))
+            self._sink.flush()
+        except (OSError, ValueError):
+            return

@@ -1,0 +1,297 @@
+"""Turns: the loop that drives the broker; each turn stores, then sends, then replies
+(architecture.md §4).
+
+It knows neither commands nor sockets. Whoever feeds the broker (a reader, the bus) calls `open`
+before and `end` or `wake` after. All inputs between two turns share one write a peer and one
+write a client. The *fast path*: an input whose effects are nothing but replies is answered from
+`end`, without a turn, unless a turn is under way.
+
+Nothing here catches an unexpected exception: it is our bug, it ends the process (app.py), never
+an unknown state.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import attrs
+import trio
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
+
+    from cluster.nodeid import NodeId
+    from cluster.ready import ConnId, Dial, DialId, Identity, Note
+    from disque.broker import Broker
+    from disque.core.ready import ClientId, Record, Reply
+    from disque.server.clock import Clock
+    from disque.server.connection import Client
+
+
+class Log(Protocol):
+    """Where records are stored before anything of their turn leaves."""
+
+    @property
+    def stores(self) -> bool:
+        """False if `append` does nothing: then records don't keep an input from the fast path."""
+        ...
+
+    async def append(self, records: Sequence[Record]) -> None:
+        """Return when the records are stored as far as the fsync policy says."""
+        ...
+
+
+class NullLog:
+    """No persistence: memory only."""
+
+    stores = False
+
+    async def append(self, records: Sequence[Record]) -> None:
+        """Forget them."""
+
+
+class Frames(Protocol):
+    """The part of cluster.bus.Bus that a turn needs."""
+
+    def apply(
+        self,
+        dials: Iterable[Dial],
+        frames: Iterable[tuple[ConnId, bytes]],
+        closes: Iterable[ConnId],
+    ) -> None:
+        """Dial, write once a link, close."""
+        ...
+
+
+class Replies(Protocol):
+    """The part of clients.Clients that a turn needs."""
+
+    def place(self, replies: Iterable[tuple[ClientId, Reply]]) -> list[Client]:
+        """Encode replies into their clients' slots; returns the clients, each once."""
+        ...
+
+    def run(self, client: Client) -> bool:
+        """Run what a client has kept, `end` included; True if there may be more."""
+        ...
+
+
+@attrs.define
+class _Effects:
+    """What inputs since the last turn want done. `clients` may hold finished replies."""
+
+    records: list[Record] = attrs.Factory(list)
+    nodes_file: str | None = None
+    dials: list[Dial] = attrs.Factory(list)
+    frames: list[tuple[ConnId, bytes]] = attrs.Factory(list)
+    closes: list[ConnId] = attrs.Factory(list)
+    clients: dict[ClientId, Client] = attrs.Factory(dict)
+
+
+class Turns:
+    """Owns the broker; also the bus's owner: what the bus sees goes straight into the broker."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        *,
+        clock: Clock,
+        log: Log,
+        save_nodes: Callable[[str], Awaitable[None]],
+        note: Callable[[Note], None],
+    ) -> None:
+        self.broker = broker
+        self.clock = clock
+        self.log = log
+        self.bus: Frames | None = None  # None: a broker alone, for tests
+        self.clients: Replies | None = None
+        self.turns_taken = 0
+        self.nodes_text: str | None = None  # newest text of nodes.conf
+        self._save_nodes = save_nodes
+        self._note = note
+        self._effects = _Effects()
+        self._resumable: dict[ClientId, Client] = {}
+        self._is_open = False  # the broker has been fed since its Ready was last taken
+        self._in_turn = False
+        self._is_due = False
+        self._sleep: trio.CancelScope | None = None
+
+    # For those who feed the broker
+
+    def open(self) -> None:
+        """Let time reach the broker; call it before each input (free from the second on)."""
+        if not self._is_open:
+            self._is_open = True
+            self.broker.advance(self.clock.now_ms())
+
+    def end(self, client: Client) -> None:
+        """After a client's inputs: answer at once if that is all there is to do, else take a turn."""
+        if self._is_open:
+            self._collect()
+        effects = self._effects
+        effects.clients[client.id] = client
+        if self._in_turn or self._is_due or not self._is_plain(effects):
+            self.wake()
+            return
+        clients, effects.clients = effects.clients, {}
+        for each in clients.values():
+            each.send(each.take_finished())
+        if self._resumable:
+            self.wake()
+        self._mind_deadline()
+
+    def wake(self) -> None:
+        """See to a turn soon."""
+        self._is_due = True
+        if self._sleep is not None:
+            self._sleep.cancel()
+
+    def resume(self, client: Client) -> None:
+        """Run what a client has kept at the end of the next turn."""
+        self._resumable[client.id] = client
+        self.wake()
+
+    def newest_nodes_text(self) -> str | None:
+        """The newest text of nodes.conf, None if there was none yet."""
+        self.open()
+        self._collect()
+        self.wake()
+        return self.nodes_text
+
+    # The loop
+
+    async def run(self) -> None:
+        """Take turns for ever."""
+        while True:
+            await self._wait_for_work()
+            await self.turn()
+
+    async def wait_rest(self, patience_s: float) -> None:
+        """Wait until nothing is under way or due, at most so long."""
+        with trio.move_on_after(patience_s):
+            while self._in_turn or self._is_due:
+                await trio.sleep(0.005)
+
+    async def turn(self) -> None:
+        """One turn: store, save the node table, send, reply, then run what has waited."""
+        self._is_due = False
+        self._in_turn = True
+        self.turns_taken += 1
+        self.open()
+        self._collect()
+        effects, self._effects = self._effects, _Effects()
+        outgoing = [(client, client.take_finished()) for client in effects.clients.values()]
+        if effects.records:
+            await self.log.append(effects.records)
+        if effects.nodes_file is not None:
+            await self._save_nodes(effects.nodes_file)
+        if self.bus is not None and (effects.dials or effects.frames or effects.closes):
+            self.bus.apply(effects.dials, effects.frames, effects.closes)
+        for client, data in outgoing:
+            client.send(data)
+        self._in_turn = False
+        if self._resumable and self.clients is not None:
+            resumable, self._resumable = self._resumable, {}
+            for client in resumable.values():
+                if self.clients.run(client):
+                    self.resume(client)
+
+    async def _wait_for_work(self) -> None:
+        """Sleep until somebody wakes us or the broker's next timer is due."""
+        due_at_ms = self.broker.next_wakeup_ms()
+        if self._is_due or (due_at_ms is not None and due_at_ms <= self.clock.now_ms()):
+            await trio.lowlevel.checkpoint()
+            return
+        with trio.CancelScope() as self._sleep:
+            if due_at_ms is not None:
+                self._sleep.deadline = self.clock.trio_deadline(due_at_ms)
+            await trio.sleep_forever()
+        self._sleep = None
+
+    def _mind_deadline(self) -> None:
+        """After a fast path: a timer may now be due earlier than the loop means to sleep."""
+        due_at_ms = self.broker.next_wakeup_ms()
+        if due_at_ms is None or self._sleep is None:
+            return
+        deadline = self.clock.trio_deadline(due_at_ms)
+        if deadline < self._sleep.deadline:
+            self._sleep.deadline = deadline
+
+    def _collect(self) -> None:
+        """Take the broker's Ready; replies become bytes now, before the next input."""
+        self._is_open = False
+        batch = self.broker.take_ready()
+        effects = self._effects
+        if self.log.stores:
+            effects.records += batch.records
+        effects.dials += batch.dials
+        effects.frames += batch.frames
+        effects.closes += batch.closes
+        if batch.nodes_file is not None:
+            effects.nodes_file = self.nodes_text = batch.nodes_file
+        for note in batch.notes:
+            self._note(note)
+        if batch.replies and self.clients is not None:
+            for client in self.clients.place(batch.replies):
+                effects.clients[client.id] = client
+                if client.has_input:
+                    self._resumable[client.id] = client
+
+    @staticmethod
+    def _is_plain(effects: _Effects) -> bool:
+        """True if nothing but replies is to be done."""
+        return not (
+            effects.frames
+            or effects.records
+            or effects.dials
+            or effects.closes
+            or effects.nodes_file is not None
+        )
+
+    # cluster.bus.BusOwner
+
+    def identity(self) -> Identity:
+        """Who this node is now."""
+        return self.broker.membership.identity
+
+    def dialed(
+        self, dial: DialId, conn: ConnId, peer: Identity, own_host: str, remote_host: str
+    ) -> None:
+        """See Broker.dialed."""
+        self.open()
+        self.broker.dialed(dial, conn, peer, own_host, remote_host)
+        self.wake()
+
+    def dial_failed(self, dial: DialId, reason: str) -> None:
+        """See Broker.dial_failed."""
+        self.open()
+        self.broker.dial_failed(dial, reason)
+        self.wake()
+
+    def admits(self, peer: Identity, expected: NodeId | None, is_meet: bool) -> str | None:
+        """See Broker.admits."""
+        self.open()
+        return self.broker.admits(peer, expected, is_meet)
+
+    def accepted(
+        self, conn: ConnId, peer: Identity, is_meet: bool, own_host: str, remote_host: str
+    ) -> None:
+        """See Broker.accepted."""
+        self.open()
+        self.broker.accepted(conn, peer, is_meet, own_host, remote_host)
+        self.wake()
+
+    def frame(self, conn: ConnId, body: bytes) -> None:
+        """See Broker.frame."""
+        self.open()
+        self.broker.frame(conn, body)
+        self.wake()
+
+    def closed(self, conn: ConnId) -> None:
+        """See Broker.closed."""
+        self.open()
+        self.broker.closed(conn)
+        self.wake()
+
+    def note(self, note: Note) -> None:
+        """Log what the bus saw."""
+        self._note(note)

@@ -1,0 +1,97 @@
+"""Render: the core's replies as RESP bytes, for version 2 or 3 of the protocol.
+
+It knows the reply classes of disque.core.ready and the encoder; how they come about is none of
+its business.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+from disque.core.ready import Delivery, Failure, NilArray, Reply, Status
+from disque.core.value import value
+from disque.resp import encoder
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from disque.resp.encoder import Protocol
+
+
+@value
+class Verbatim:
+    """Bytes that are RESP already."""
+
+    data: bytes
+
+
+@value
+class Pairs:
+    """A map under 3, a flat array of keys and values under 2; a mapping's order is kept."""
+
+    items: Mapping[bytes, Answer]
+
+
+Answer: TypeAlias = (
+    "int | bytes | Status | Failure | NilArray | Delivery | Verbatim | Pairs | list[Answer]"
+    " | list[Reply] | None"
+)
+
+
+def render(reply: Answer | Reply, proto: Protocol) -> bytes:
+    """Spell a reply of the core or of an administrative command."""
+    if type(reply) is int:
+        return encoder.integer(reply)
+    if type(reply) is Status:
+        return encoder.status(reply.text)
+    parts: list[bytes] = []
+    _write(reply, proto, parts)
+    return b"".join(parts)
+
+
+def _write(reply: Answer | Reply, proto: Protocol, parts: list[bytes]) -> None:
+    match reply:
+        case bytes():
+            parts += (b"$%d\r\n" % len(reply), reply, b"\r\n")
+        case list():
+            parts.append(encoder.array_header(len(reply)))
+            for item in reply:
+                _write(item, proto, parts)
+        case Delivery():
+            _write_delivery(reply, parts)
+        case int():
+            parts.append(encoder.integer(reply))
+        case None:
+            parts.append(encoder.nil(proto))
+        case NilArray():
+            parts.append(encoder.nil_array(proto))
+        case Status(text=text):
+            parts.append(encoder.status(text))
+        case Failure(code=code, text=text):
+            parts.append(encoder.error(code, text))
+        case Verbatim(data=data):
+            parts.append(data)
+        case Pairs(items=items):
+            parts.append(encoder.map_header(len(items), proto))
+            for key, item in items.items():
+                parts.append(encoder.bulk(key))
+                _write(item, proto, parts)
+
+
+def _write_delivery(job: Delivery, parts: list[bytes]) -> None:
+    """GETJOB's element: queue, id, body and, if asked for, the two counters with their names."""
+    parts += (
+        b"*3\r\n" if job.nacks is None else b"*7\r\n",
+        encoder.bulk(job.queue),
+        encoder.bulk(job.id),
+        b"$%d\r\n" % len(job.body),
+        job.body,
+        b"\r\n",
+    )
+    if job.nacks is not None:
+        parts += (
+            b"$5\r\nnacks\r\n",
+            encoder.integer(job.nacks),
+            b"$21\r\nadditional-deliveries\r\n",
+            encoder.integer(job.additional or 0),
+        )

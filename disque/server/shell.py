@@ -1,0 +1,96 @@
+"""Shell: what administrative commands may reach: the broker, the connections, the configuration,
+the clock.
+
+It holds parts and wires nothing (app.py does); commands take it as their first argument. Answers
+that need time (a host name to be resolved) are `Later`s, which `finish_later` brings to an end.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+import trio
+
+from disque.core.value import value
+from disque.errors import CommandError
+from disque.resp import encoder
+from disque.server.render import Answer, render
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from disque.broker import Broker
+    from disque.core.commands import Command
+    from disque.server.clients import Clients
+    from disque.server.clock import Clock
+    from disque.server.config import Config
+    from disque.server.connection import Client
+    from disque.server.eventlog import EventLog
+    from disque.server.info import Figures
+    from disque.server.loop import Turns
+
+
+@value
+class Later:
+    """An answer that is still to be found; the client's further commands wait for it."""
+
+    find: Callable[[], Awaitable[Answer]]
+
+
+@value
+class Forward:
+    """A command of the core that stands behind an administrative one."""
+
+    command: Command
+
+
+@attrs.define(eq=False)
+class Shell:
+    """The parts of a running server."""
+
+    config: Config
+    turns: Turns
+    clients: Clients
+    clock: Clock
+    figures: Figures
+    events: EventLog
+    nursery: trio.Nursery
+    run_id: str  # 40 hexadecimal characters, new at each start
+    config_file: str  # "" if there is none
+    renames: Mapping[bytes, bytes] = attrs.Factory(
+        dict
+    )  # name as sent -> its name in the table, b"" for none
+    memory_peak_bytes: int = 0
+    stopping: trio.Event = attrs.Factory(trio.Event)
+    apply_setting: Callable[[str], None] = lambda _: None  # CONFIG SET changed this directive
+    save_nodes_now: Callable[[], None] = lambda: None  # CLUSTER SAVECONFIG; OSError if it fails
+
+    @property
+    def broker(self) -> Broker:
+        """The broker, told the time: ready for an input."""
+        self.turns.open()
+        return self.turns.broker
+
+    @property
+    def is_bus_open(self) -> bool:
+        """True if peers on other machines are welcome."""
+        return bool(self.config.cluster_secret) or not self.config.protected_mode
+
+    def finish_later(self, client: Client, later: Later) -> None:
+        """Keep the client waiting and answer it when `later` has found the answer."""
+        client.open_slot()
+        client.is_waiting = True
+        self.nursery.start_soon(self._find, client, later)
+
+    async def _find(self, client: Client, later: Later) -> None:
+        try:
+            data = render(await later.find(), client.next_proto if client.holes else client.proto)
+        except CommandError as error:
+            data = encoder.error(error.code, str(error))
+        if not client.holes:
+            return  # it has gone meanwhile
+        client.fill(data)
+        self.turns.end(client)
+        if client.has_input:
+            self.turns.resume(client)

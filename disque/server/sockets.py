@@ -1,0 +1,80 @@
+"""Sockets: listening ones, opened before anything is promised, with one clear sentence if that fails.
+
+It knows addresses and ports, nothing of what is served there.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from disque.errors import ConfigError
+from disque.server.addresses import join_host_port
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+EVERYWHERE = ("0.0.0.0", "::")
+_NO_SUCH_FAMILY = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.EPROTONOSUPPORT)
+
+
+def listen(hosts: Sequence[str], port: int, backlog: int) -> list[socket.socket]:
+    """Non-blocking listeners on all `hosts` (none: all interfaces, IPv4 and, where there is one, IPv6).
+
+    ConfigError if one can't be opened; then none stays open.
+    """
+    listeners: list[socket.socket] = []
+    try:
+        for host in hosts or EVERYWHERE:
+            try:
+                listeners += _listen_on(host, port, backlog)
+            except OSError as error:
+                if not hosts and listeners and error.errno in _NO_SUCH_FAMILY:
+                    continue  # a machine without IPv6
+                text = error.strerror or str(error)
+                raise ConfigError(f"can't listen on {join_host_port(host, port)}: {text}") from None
+    except ConfigError:
+        for each in listeners:
+            each.close()
+        raise
+    return listeners
+
+
+def listen_unix(path: str, mode: int, backlog: int) -> socket.socket:
+    """A non-blocking listener at a path, which a dead server may have left; ConfigError if it can't be."""
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        if Path(path).is_socket():
+            Path(path).unlink()
+        sock.bind(path)
+        if mode:
+            os.chmod(path, mode)  # noqa: PTH101 - the path is a str all along
+        sock.listen(backlog)
+    except OSError as error:
+        sock.close()
+        raise ConfigError(f"can't listen on {path}: {error.strerror or error}") from None
+    sock.setblocking(False)
+    return sock
+
+
+def _listen_on(host: str, port: int, backlog: int) -> list[socket.socket]:
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    listeners: list[socket.socket] = []
+    try:
+        for family, kind, proto, _, address in dict.fromkeys(found):
+            sock = socket.socket(family, kind, proto)
+            listeners.append(sock)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            sock.bind(address)
+            sock.listen(backlog)
+            sock.setblocking(False)
+    except OSError:
+        for each in listeners:
+            each.close()
+        raise
+    return listeners

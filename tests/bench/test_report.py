@@ -1,0 +1,87 @@
+"""The benchmark's arithmetic and its two forms; nothing here measures anything."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.bench.report import (
+    BEGIN,
+    END,
+    Report,
+    Row,
+    block,
+    from_json,
+    latencies,
+    percentile,
+    rate_from_csv,
+    splice,
+    table,
+    to_json,
+)
+
+REPORT = Report(
+    machine="a processor, 2 cores, Python 3.11.7",
+    commit="abc1234",
+    command="make bench",
+    rows=(Row("adding", "1,000 jobs/s", "above 900/s"), Row("starting", "0.3 s", "below 0.4 s")),
+)
+
+# As redis-benchmark 7.0.15 printed it.
+CSV = """\
+"test","rps","avg_latency_ms","min_latency_ms","p50_latency_ms","p95_latency_ms","p99_latency_ms","max_latency_ms"
+"ADDJOB bench x 0","1837.12","0.251","0.008","0.223","0.511","0.663","2.863"
+"""
+
+
+@pytest.mark.parametrize(
+    ("share", "expected"), [(0.0, 1.0), (0.5, 2.0), (0.51, 3.0), (0.99, 4.0), (1.0, 4.0)]
+)
+def test_percentile_is_the_nearest_rank(share: float, expected: float) -> None:
+    assert percentile([4.0, 1.0, 3.0, 2.0], share) == expected
+
+
+def test_percentile_of_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="nothing"):
+        percentile([], 0.5)
+
+
+def test_latencies_show_mean_and_tails() -> None:
+    assert latencies([1.0] * 98 + [2.0, 102.0]) == "mean 2.02 ms, p50 1.00, p99 2.00"
+
+
+def test_rate_is_read_from_the_csv_of_redis_benchmark() -> None:
+    assert rate_from_csv(CSV) == 1837.12
+    assert rate_from_csv("WARNING: Could not fetch server CONFIG\n" + CSV) == 1837.12
+
+
+@pytest.mark.parametrize("text", ["", "Error from server: ERR\n", '"test","other"\n"x","1"\n'])
+def test_output_without_a_rate_is_refused_and_shown(text: str) -> None:
+    with pytest.raises(ValueError, match="no single rps"):
+        rate_from_csv(text)
+
+
+def test_json_gives_the_report_back() -> None:
+    assert from_json(to_json(REPORT)) == REPORT
+
+
+def test_table_has_a_line_a_row_and_says_how_to_repeat_it() -> None:
+    assert table(REPORT).splitlines() == [
+        "| what | measured | asked |",
+        "| --- | --- | --- |",
+        "| adding | 1,000 jobs/s | above 900/s |",
+        "| starting | 0.3 s | below 0.4 s |",
+        "",
+        "`make bench` at commit abc1234, a processor, 2 cores, Python 3.11.7.",
+    ]
+
+
+def test_splice_replaces_what_stands_between_the_markers_and_nothing_else() -> None:
+    page = f"a\n{BEGIN}\nold\n{END}\nb\n"
+    assert splice(page, "new\nlines") == f"a\n{BEGIN}\nnew\nlines\n{END}\nb\n"
+    assert block(splice(page, "new\nlines")) == "new\nlines"
+
+
+@pytest.mark.parametrize("page", ["", BEGIN, f"{END}{BEGIN}", f"{BEGIN}{BEGIN}{END}"])
+def test_a_page_without_proper_markers_is_refused(page: str) -> None:
+    with pytest.raises(ValueError, match="once each"):
+        splice(page, "x")

@@ -1,0 +1,196 @@
+"""Adapter: the one place of the simulator that knows the broker's constructor and the engine's state.
+
+`snapshot` turns a node's entry for a job into a `checks.Copy`, a plain value.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import attrs
+
+from cluster import nodesfile
+from cluster.nodeid import NodeId, node_id_from_bytes
+from cluster.ready import Identity
+from disque.broker import Broker, BrokerSettings
+from disque.core.job import Job, JobState
+from disque.core.jobid import JobId
+from disque.core.limits import Limits
+from disque.core.messages import Message
+from disque.core.state import State
+from tests.sim.checks import NONE, Copy
+from tests.sim.ledger import value_of
+from tests.sim.streams import fresh_stream
+
+if TYPE_CHECKING:
+    from tests.sim.node import Node
+    from tests.sim.world import World
+
+__all__ = ["value_of"]
+
+PORT = 7711
+_PAYLOAD_HEAD = b"\x94\x01\x04"  # msgpack [1, PAYLOAD, boot, data]
+_KINDS = {
+    JobState.WAITING: "waiting",
+    JobState.ACTIVE: "active",
+    JobState.QUEUED: "queued",
+    JobState.MOVING: "moving",
+}
+
+
+def node_id(dice: random.Random) -> NodeId:
+    """A node id from a stream."""
+    return node_id_from_bytes(dice.randbytes(20))
+
+
+def is_payload(body: bytes) -> bool:
+    """True for a frame that carries job messages."""
+    return body.startswith(_PAYLOAD_HEAD)
+
+
+def make_broker(world: World, node: Node, now_ms: int) -> tuple[Broker, Identity]:
+    """A broker as the server's main makes one: boot above any before, since = boot as there is no log."""
+    profile = world.profile
+    stored = nodesfile.StoredNodes() if node.disk is None else nodesfile.parse(node.disk)
+    boot = max(stored.boot + 1, now_ms)
+    host = node.host if profile.announces_host else ""
+    identity = Identity(node.id, boot, boot, host, PORT, node.bus_port)
+    settings = BrokerSettings(
+        limits=attrs.evolve(Limits(), **profile.limits),  # type: ignore[arg-type]
+        node_timeout_ms=profile.node_timeout_ms,
+        host=host,
+        port=PORT,
+        bus_port=node.bus_port,
+    )
+    dice = fresh_stream(profile.seed, f"dice {node.index} {node.life}")
+    broker = Broker(settings=settings, identity=identity, stored=stored, dice=dice, now_ms=now_ms)
+    _hook_receive(world, node, broker)
+    return broker, identity
+
+
+def _hook_receive(world: World, node: Node, broker: Broker) -> None:
+    """Let the watch see each message just before the engine handles it."""
+    engine, watch = broker.engine, world.watch
+    handle = engine.receive
+
+    def receive(peer: NodeId, boot: int, message: Message) -> None:
+        known = engine.state.peers.get(peer)
+        if known is None or boot >= known.boot:
+            watch.received(node, message)
+        handle(peer, boot, message)
+
+    engine.receive = receive  # type: ignore[method-assign]
+
+
+def state_of(node: Node) -> State:
+    """The engine's state of a living node."""
+    return node.broker.engine.state
+
+
+def snapshot(state: State, job: bytes) -> Copy:
+    """What this node knows of a job now."""
+    entry = state.jobs.get(JobId(job))
+    if entry is None:
+        grave = state.tombstones.get(JobId(job)) or state.long_tombstones.get(JobId(job))
+        if grave is None:
+            return NONE
+        return Copy("tombstone", grave.holders, grave.told, int(grave.reason), expires_at=grave.expires_at)
+    return _copy_of(entry)
+
+
+def _copy_of(entry: Job) -> Copy:
+    is_done = entry.state is JobState.DONE
+    if is_done:
+        kind = "done" if entry.holders else "dummy"
+    else:
+        kind = _KINDS[entry.state]
+    return Copy(
+        kind=kind,
+        holders=entry.holders,
+        told=entry.told,
+        reason=int(entry.reason or 0),
+        dispatches=entry.dispatches,
+        nacks=entry.nacks,
+        burials=entry.burials.count if entry.burials is not None else 0,
+        expires_at=entry.expires_at,
+        not_before=entry.not_before,
+        lease_end=entry.lease_end(),
+        retry_ms=entry.spec.retry_ms if entry.spec is not None else 0,
+        has_body=entry.body is not None,
+        is_spent=entry.is_kept_out,
+    )
+
+
+def body_of(state: State, job: bytes) -> bytes | None:
+    """The body of a live copy."""
+    entry = state.jobs.get(JobId(job))
+    return None if entry is None else entry.body
+
+
+def job_ids(state: State) -> list[bytes]:
+    """Live copies, done entries and dummies."""
+    return list(state.jobs)
+
+
+def live_ids(state: State) -> list[bytes]:
+    """Live copies."""
+    return [job for job, entry in state.jobs.items() if entry.state is not JobState.DONE]
+
+
+def moving_ids(state: State) -> list[bytes]:
+    """RETRY 0 jobs handed to a peer that hasn't confirmed."""
+    return [job for job, entry in state.jobs.items() if entry.state is JobState.MOVING]
+
+
+def known_ids(state: State) -> Iterable[bytes]:
+    """Everything with an entry or a tombstone."""
+    return [*state.jobs, *state.tombstones, *state.long_tombstones]
+
+
+def is_in_doubt(world: World, node: Node, job: bytes) -> bool:
+    """True if the receiver of a move has restarted since, or is gone: nobody can answer any more (B6.6)."""
+    present = {n.id: n.identity.boot for n in world.nodes if n.is_alive}
+    for peer in state_of(node).peers.values():
+        for move in peer.moves.values():
+            if move.job.id == job:
+                return present.get(peer.id) != move.boot
+    return True
+
+
+def disagreement(world: World) -> str | None:
+    """Why the views of the living nodes aren't one full mesh yet; None if they are."""
+    alive = {node.id: node for node in world.nodes if node.is_alive}
+    for node in alive.values():
+        view = node.broker.membership.view()
+        if view.members.keys() != alive.keys():
+            return f"{node.name} lists {[m[:4] for m in view.members]}, alive are {[i[:4] for i in alive]}"
+        for member in view.members.values():
+            there = alive[member.id]
+            if not member.is_reachable or member.is_suspect:
+                return f"{node.name} can't reach {there.name}"
+            if member.boot != there.identity.boot:
+                return f"{node.name} takes {there.name} for boot {member.boot}, it is {there.identity.boot}"
+            if member.is_leaving:
+                return f"{node.name} takes {there.name} for leaving"
+    return None
+
+
+def leftovers(world: World, node: Node, *, with_long: bool) -> dict[str, list[bytes]]:
+    """What is still there by kind; long tombstones and what FORGET keeps count only if everything had its time."""
+    state = state_of(node)
+    has_forgotten = bool(world.nemesis.forgotten)
+    left: dict[str, list[bytes]] = {
+        "short tombstones": list(state.tombstones),
+        "marks": list(state.marks),
+        "undone entries": list(state.undone),
+        "asks": list(state.asks),
+        "waiting ADDJOBs": list(state.adding),
+    }
+    if with_long or not has_forgotten:
+        left["dummies"] = list(state.dummies)
+    if with_long:
+        left["long tombstones"] = list(state.long_tombstones)
+        left["jobs"] = list(state.jobs)
+    return left

@@ -1,0 +1,203 @@
+"""Faults: carries out the plan's timed faults, counts them, and takes all of them back at the end.
+
+Kinds: split (a group against the rest), oneway, link, flap, reset, crash (and restart after a while), torn (a crash
+between two effects of one turn), leave (the node says that it leaves, later it stops or stays), clock (a wall-clock
+jump: felt at the next start only, since time is monotonic within a process), slow, forget (a node crashes for good and
+is forgotten), gone (a client disconnects while it waits).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from tests.sim.plan import CUTS, Fault
+
+if TYPE_CHECKING:
+    from tests.sim.node import Node
+    from tests.sim.world import World
+
+
+class Nemesis:
+    """What is broken now."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.counts: Counter[str] = Counter()
+        self.is_over = False
+        self.forgotten: list[int] = []  # nodes that stay down for good
+        self._leaving: list[int] = []
+
+    def begin(self) -> None:
+        """Book the whole plan, from now on."""
+        start = self.world.now
+        for fault in self.world.profile.faults:
+            self.world.at(start + fault.at, lambda fault=fault: self._strike(fault))
+
+    def finish(self) -> None:
+        """Heal: no cut, no chaos, nobody slow, leaving or down, but those that were forgotten."""
+        self.is_over = True
+        self.world.trace.add(self.world.now, "heal", "all")
+        self.world.network.heal_all()
+        for node in self.world.nodes:
+            node.slow_ms = 0
+            node.effects_left = None
+            if node.index in self._leaving and node.is_alive:
+                self._set_leaving(node, False)
+            if not node.is_alive and node.index not in self.forgotten:
+                node.start()
+                self._set_leaving(node, False)
+
+    def _strike(self, fault: Fault) -> None:
+        if self.is_over:
+            return
+        if fault.kind in CUTS:
+            self._cut(fault)
+        else:
+            self._HANDLERS[fault.kind](self, fault)
+
+    def _note(self, fault: Fault, text: str) -> None:
+        self.counts[fault.kind] += 1
+        self.world.trace.add(self.world.now, "fault", fault.kind, (), text)
+
+    def _later(self, fault: Fault, action: object) -> None:
+        def act() -> None:
+            if not self.is_over:
+                action()  # type: ignore[operator]
+
+        self.world.at(self.world.now + max(1, fault.span), act)
+
+    # Cuts
+
+    def _pairs(self, fault: Fault) -> list[tuple[int, int]]:
+        everyone = range(self.world.profile.nodes)
+        if fault.kind == "oneway":
+            return [(fault.nodes[0], fault.nodes[1])]
+        if fault.kind in ("link", "flap"):
+            a, b = fault.nodes
+            return [(a, b), (b, a)]
+        rest = [node for node in everyone if node not in fault.nodes]
+        return [pair for a in fault.nodes for b in rest for pair in ((a, b), (b, a))]
+
+    def _cut(self, fault: Fault) -> None:
+        pairs = self._pairs(fault)
+        self._note(fault, f"{fault.nodes} {fault.mode} for {fault.span} ms")
+        self.world.network.cut(pairs, fault.mode)
+        if fault.kind == "flap":
+            self._flap(fault, pairs, self.world.now + fault.span, is_cut=True)
+        else:
+            self._later(fault, lambda: self._heal(fault, pairs))
+
+    def _heal(self, fault: Fault, pairs: list[tuple[int, int]]) -> None:
+        self.world.trace.add(self.world.now, "heal", fault.kind, (), f"{fault.nodes}")
+        self.world.network.heal(pairs, fault.mode)
+
+    def _flap(self, fault: Fault, pairs: list[tuple[int, int]], end: int, *, is_cut: bool) -> None:
+        def toggle() -> None:
+            if self.is_over:
+                return
+            if is_cut:
+                self.world.network.heal(pairs, fault.mode)
+                if self.world.now >= end:
+                    self.world.trace.add(self.world.now, "heal", fault.kind, (), f"{fault.nodes}")
+                    return
+            else:
+                self.world.network.cut(pairs, fault.mode)
+            self._flap(fault, pairs, end, is_cut=not is_cut)
+
+        self.world.at(self.world.now + fault.n, toggle)
+
+    # Others
+
+    def _reset(self, fault: Fault) -> None:
+        self._note(fault, f"connections between {fault.nodes}")
+        self.world.network.reset_between(*fault.nodes)
+
+    def _crash(self, fault: Fault) -> None:
+        node = self.world.nodes[fault.nodes[0]]
+        if node.is_alive:
+            self._note(fault, f"{node.name} ({fault.mode}), back after {fault.span} ms")
+            node.crash(is_silent=fault.mode == "power")
+            self._later(fault, lambda: self._restart(node))
+
+    def _torn(self, fault: Fault) -> None:
+        node = self.world.nodes[fault.nodes[0]]
+        if node.is_alive:
+            self._note(fault, f"{node.name} will crash after {fault.n} effects, back after {fault.span} ms")
+            node.effects_left = fault.n
+            self._later(fault, lambda: self._restart(node))
+
+    def _restart(self, node: Node) -> None:
+        if not node.is_alive and node.index not in self.forgotten:
+            node.start()
+            self.world.trace.add(self.world.now, "fault", "restart", (), f"{node.name} boot {node.identity.boot}")
+
+    def _leave(self, fault: Fault) -> None:
+        node = self.world.nodes[fault.nodes[0]]
+        if not node.is_alive or self._leaving:
+            return
+        self._note(fault, f"{node.name} leaves, stops after {fault.span} ms")
+        self._leaving.append(node.index)
+        self._set_leaving(node, True)
+
+        def stop() -> None:
+            if node.is_alive:
+                self.world.trace.add(self.world.now, "fault", "stop", (), node.name)
+                node.crash(is_silent=False)
+
+        self._later(fault, stop)
+
+    def _set_leaving(self, node: Node, is_leaving: bool) -> None:
+        node.turn_with(lambda: node.broker.set_leaving(is_leaving))
+
+    def _clock(self, fault: Fault) -> None:
+        node = self.world.nodes[fault.nodes[0]]
+        self._note(fault, f"wall clock of {node.name} jumps by {fault.n} ms")
+        node.wall_off += fault.n
+
+    def _slow(self, fault: Fault) -> None:
+        node = self.world.nodes[fault.nodes[0]]
+        self._note(fault, f"{node.name} takes {fault.n} ms a turn for {fault.span} ms")
+        node.slow_ms = fault.n
+
+        def recover() -> None:
+            node.slow_ms = 0
+
+        self._later(fault, recover)
+
+    def _forget(self, fault: Fault) -> None:
+        node = self.world.nodes[fault.nodes[0]]
+        if not node.is_alive:
+            return
+        self._note(fault, f"{node.name} crashes for good, is forgotten after {fault.span} ms")
+        self.forgotten.append(node.index)
+        node.crash(is_silent=fault.mode == "power")
+        self._later(fault, lambda: self.tell_forget(node))
+
+    def tell_forget(self, gone: Node) -> None:
+        """FORGET at every living node that knows the dead one."""
+        for node in self.world.nodes:
+            if node.is_alive:
+                node.turn_with(lambda node=node: self._forget_at(node, gone))
+
+    def _forget_at(self, node: Node, gone: Node) -> None:
+        if gone.id in node.broker.membership.view().members:
+            node.broker.forget(gone.id, everywhere=True)
+
+    def _gone(self, fault: Fault) -> None:
+        waiting = [client for client in self.world.clients if client.operation is not None]
+        if waiting:
+            client = waiting[fault.at % len(waiting)]
+            self._note(fault, client.name)
+            client.give_up(client.operation, "gone")
+
+    _HANDLERS = {
+        "reset": _reset,
+        "crash": _crash,
+        "torn": _torn,
+        "leave": _leave,
+        "clock": _clock,
+        "slow": _slow,
+        "forget": _forget,
+        "gone": _gone,
+    }

@@ -1,0 +1,236 @@
+"""Plan: what a seed draws before anything runs. The profile (swarm: each seed its own rates) and the timed faults.
+
+Everything here is plain data; `describe` prints it. Times are ms of simulated time from the start of the workload.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+
+import attrs
+
+from tests.sim.streams import Streams
+
+CUTS = ("split", "oneway", "link", "flap")
+FAULTS = (*CUTS, "reset", "crash", "torn", "leave", "clock", "slow", "forget", "gone")
+CUT_MODES = ("vanish", "stall", "reset")
+
+OPS: Mapping[str, float] = {
+    "add": 40.0,
+    "get": 40.0,
+    "ack": 2.0,  # of any id that the client has ever seen, or of one that nobody has
+    "nack": 1.0,
+    "working": 1.0,
+    "enqueue": 2.0,
+    "dequeue": 2.0,
+    "fastack": 1.0,
+    "deljob": 0.3,
+    "show": 1.0,
+    "qlen": 0.5,
+}
+# What a client does with a job that it was given; follow-ups come later, here or at another node.
+USES: Mapping[str, float] = {
+    "ack": 60.0,
+    "ack-late": 8.0,
+    "ack-twice": 8.0,
+    "ack-elsewhere": 12.0,
+    "working-ack": 5.0,
+    "nack": 8.0,
+    "fastack": 3.0,
+    "enqueue": 2.0,
+    "forget": 5.0,
+}
+
+
+@attrs.frozen
+class Chaos:
+    """What happens to single payload frames; probabilities."""
+
+    drop: float = 0.0
+    double: float = 0.0
+    late: float = 0.0  # out of order by up to late_max_ms
+    late_max_ms: int = 0
+
+
+@attrs.frozen
+class Fault:
+    """One fault. `nodes` are indices; `span` is how long it lasts; `mode` and `n` mean what the kind says."""
+
+    at: int
+    kind: str
+    nodes: tuple[int, ...]
+    span: int = 0
+    mode: str = ""
+    n: int = 0
+
+
+@attrs.frozen
+class Profile:
+    """One seed's draw."""
+
+    seed: int
+    nodes: int
+    node_timeout_ms: int
+    latency_ms: tuple[int, int]
+    chaos: Chaos
+    length_ms: int
+    clients: int
+    think_ms: int  # mean pause of a client between operations
+    queues: int
+    ops: Mapping[str, float]
+    uses: Mapping[str, float]
+    retries_ms: tuple[int, ...]
+    ttls_ms: tuple[int, ...]
+    limits: Mapping[str, int]
+    announces_host: bool
+    skew_ms: tuple[int, ...]  # wall clock of each node, off the true one
+    is_ageing: bool  # run on till every TTL is over
+    faults: tuple[Fault, ...]
+
+    def describe(self) -> str:
+        """A few lines for people."""
+        chaos = self.chaos
+        lines = [
+            f"seed {self.seed}: {self.nodes} nodes, node timeout {self.node_timeout_ms} ms, latency "
+            f"{self.latency_ms[0]}..{self.latency_ms[1]} ms, payloads dropped {chaos.drop:.0%} doubled "
+            f"{chaos.double:.0%} late {chaos.late:.0%} up to {chaos.late_max_ms} ms",
+            f"  {self.clients} clients, {self.length_ms / 1000:.0f} s, RETRY {self.retries_ms} TTL {self.ttls_ms}",
+            f"  limits {dict(self.limits)}",
+        ]
+        lines += [
+            f"  {f.at / 1000:7.3f} {f.kind} {f.nodes} {f.span} ms {f.mode} {f.n or ''}".rstrip() for f in self.faults
+        ]
+        return "\n".join(lines)
+
+
+def draw(seed: int) -> Profile:
+    """The plan of a seed."""
+    streams = Streams(seed)
+    dice = streams["profile"]
+    nodes = dice.choices((1, 2, 3, 4, 5), (4, 16, 56, 12, 12))[0]
+    node_timeout = dice.choice((1000, 1500, 2000, 3000))
+    length = dice.randrange(25_000, 50_000)
+    clients = dice.randrange(3, 9)
+    link_wait = dice.choice((1000, 2000, 3000))
+    retries = dice.choice(((1000,), (1000, 2000), (1000, 3000), (1000, 2000, 3000), (2000,)))
+    ops_wanted = dice.randrange(180, 420)
+    is_ageing = dice.random() < 0.1
+    return Profile(
+        seed=seed,
+        nodes=nodes,
+        node_timeout_ms=node_timeout,
+        latency_ms=dice.choice(((0, 1), (0, 3), (1, 5), (2, 20), (5, 60))),
+        chaos=_draw_chaos(dice, link_wait),
+        length_ms=length,
+        clients=clients,
+        think_ms=max(50, length * clients // ops_wanted),
+        queues=dice.randrange(1, 5),
+        ops=_swarm(dice, OPS, keep=("add", "get")),
+        uses=_swarm(dice, USES, keep=("ack",)),
+        retries_ms=retries,
+        ttls_ms=dice.choice(((20_000, 60_000), (60_000,))) if is_ageing else _draw_ttls(dice),
+        limits=_draw_limits(dice, link_wait),
+        announces_host=dice.random() < 0.5,
+        skew_ms=tuple(dice.randrange(-400_000, 400_000) for _ in range(nodes)),
+        is_ageing=is_ageing,
+        faults=_draw_faults(streams["faults"], nodes, node_timeout, length, retries),
+    )
+
+
+def _draw_chaos(dice: random.Random, link_wait: int) -> Chaos:
+    if dice.random() < 0.4:
+        return Chaos()
+    rate = dice.choice((0.01, 0.05, 0.15))
+    return Chaos(
+        drop=rate * dice.choice((0, 1)),
+        double=rate * dice.choice((0, 1)),
+        late=rate * dice.choice((0, 1, 2)),
+        late_max_ms=dice.choice((50, 500, link_wait)),
+    )
+
+
+def _draw_ttls(dice: random.Random) -> tuple[int, ...]:
+    return dice.choice(((3_600_000,), (3_600_000, 600_000), (3_600_000, 10_000), (86_400_000, 30_000, 5_000)))
+
+
+def _draw_limits(dice: random.Random, link_wait: int) -> Mapping[str, int]:
+    limits = {"link_wait_max_ms": link_wait, "setack_max_ms": dice.choice((4000, 8000))}
+    choices: tuple[tuple[str, tuple[int, ...]], ...] = (
+        ("message_entries_max", (1, 3, 500)),
+        ("message_bytes_max", (200, 1 << 20)),
+        ("heal_batch", (1, 5, 500)),
+        ("moves_open_max", (1, 64)),
+        ("wakeups_a_turn", (1, 20, 2000)),
+        ("ask_wait_ms", (200, 500)),
+        ("responder_ms", (500, 5000)),
+        ("needjobs_count_min", (1, 5)),
+        ("needjobs_count_max", (5, 100)),
+    )
+    for name, values in choices:
+        if dice.random() < 0.3:
+            limits[name] = dice.choice(values)
+    return limits
+
+
+def _swarm(dice: random.Random, weights: Mapping[str, float], keep: tuple[str, ...]) -> Mapping[str, float]:
+    """Leave out some kinds, make others more or less frequent."""
+    drawn = {}
+    for name, weight in weights.items():
+        if name in keep or dice.random() < 0.75:
+            drawn[name] = weight * dice.choice((0.5, 1.0, 1.0, 3.0))
+    return drawn
+
+
+def _draw_faults(
+    dice: random.Random, nodes: int, node_timeout: int, length: int, retries: tuple[int, ...]
+) -> tuple[Fault, ...]:
+    kinds = _draw_kinds(dice, nodes)
+    count = dice.randrange(4, 13) if kinds else 0
+    faults = []
+    forgotten = 0
+    for _ in range(count):
+        kind = dice.choice(kinds)
+        if kind == "forget":
+            forgotten += 1
+            if forgotten > 1:
+                continue
+        at = dice.randrange(0, max(1, length - 2000))
+        unit = dice.choice((node_timeout, retries[0]))
+        span = int(unit * dice.choice((0.3, 0.9, 1.1, 2.0, 3.0)))
+        faults.append(_draw_fault(dice, kind, at, span, nodes))
+    return tuple(sorted(faults, key=lambda fault: (fault.at, fault.kind, fault.nodes)))
+
+
+def _draw_kinds(dice: random.Random, nodes: int) -> list[str]:
+    alone = [kind for kind in FAULTS if kind in ("crash", "torn", "clock", "slow", "gone")]
+    can = list(FAULTS) if nodes > 1 else alone
+    if dice.random() < 0.5:  # without a log, each crash is a loss: half the seeds do without, and are judged harder
+        can = [kind for kind in can if kind not in ("crash", "torn", "leave", "forget")]
+    if nodes < 3 or dice.random() < 0.7:
+        can = [kind for kind in can if kind != "forget"]
+    kinds = [kind for kind in can if dice.random() < 0.6]
+    return kinds or can
+
+
+def _draw_fault(dice: random.Random, kind: str, at: int, span: int, nodes: int) -> Fault:
+    order = dice.sample(range(nodes), nodes)
+    mode = dice.choice(CUT_MODES)
+    n = 0
+    if kind == "split":
+        chosen = tuple(order[: dice.randrange(1, nodes)])
+    elif kind in ("oneway", "link", "flap", "reset"):
+        chosen = tuple(order[:2])
+    else:
+        chosen = tuple(order[:1])
+    if kind == "flap":
+        n = dice.choice((50, 200, 600))  # half period, ms
+    elif kind == "torn":
+        n = dice.randrange(1, 4)  # effects of the next busy turn that still leave
+    elif kind == "clock":
+        n = dice.choice((-86_400_000, -5000, 5000, 86_400_000))
+    elif kind == "slow":
+        n = dice.choice((20, 100, 400))  # each turn so late, ms
+    elif kind == "crash":
+        mode = dice.choice(("process", "power"))
+    return Fault(at=at, kind=kind, nodes=chosen, span=span, mode=mode, n=n)

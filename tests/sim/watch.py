@@ -1,0 +1,366 @@
+"""Watch: sees every input and every batch of every node, keeps the ledger and the trace, and asks the checks.
+
+Only what a turn touched is looked at: the ids in its messages, commands and replies. The first violation ends the run.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from cluster import messages as bus
+from cluster.ready import Note
+from disque.broker import Batch
+from disque.core import commands as cmd
+from disque.core import messages as msg
+from disque.core.messages import Message
+from disque.core.ready import ClientId, Delivery, Failure, Reply, Status
+from tests.sim import adapter, checks
+from tests.sim.checks import Copy, Found, Violation
+from tests.sim.ledger import Ledger, Life
+
+if TYPE_CHECKING:
+    from tests.sim.clients import Operation
+    from tests.sim.node import Node
+    from tests.sim.world import World
+
+CHECK_EVERY = 16  # turns of all nodes between two full checks of the engine that has its turn
+ANSWER_SLACK_MS = 3000
+EXPIRY_SLACK_MS = 15_000  # what link waits may add on a job's path
+CACHE_MAX = 4000
+
+
+class FailedError(Exception):
+    """The run broke a rule."""
+
+    def __init__(self, violation: Violation) -> None:
+        super().__init__(f"{violation.rule}: {violation.text}")
+        self.violation = violation
+
+
+class Watch:
+    """The judge of one run."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.ledger = Ledger()
+        self.matrix: Counter[tuple[str, str]] = Counter()  # message type x state of the receiver's copy
+        self.messages = 0
+        self.late_deliveries = 0  # legal ones: after an ack that a fault kept from the holder
+        self.crashes: list[tuple[int, int]] = []  # (at, node)
+        self.is_healed = False
+        self.touched: dict[bytes, None] = {}
+        self._seen: list[dict[bytes, Copy]] = [{} for _ in range(world.profile.nodes)]
+        self._indices: dict[str, int] = {}  # node id -> index
+        self._payloads: dict[bytes, tuple[Message, ...]] = {}
+        self._adds: dict[ClientId, Life] = {}  # ADDJOBs under way
+
+    # What happens
+
+    def started(self, node: Node) -> None:
+        """A process begins with nothing."""
+        self._indices[node.id] = node.index
+        self._seen[node.index] = {}
+
+    def crashing(self, node: Node) -> None:
+        """A process is about to lose its memory: note what only it had."""
+        now, state = self.world.now, adapter.state_of(node)
+        self.crashes.append((now, node.index))
+        self.trace("crash", node.name)
+        for job in adapter.known_ids(state):
+            life = self.ledger.by_id.get(job)
+            if life is None:
+                continue
+            life.wiped[node.index] = now
+            life.done_at.pop(node.index, None)
+            if adapter.snapshot(state, job).is_live and not self._live_at(job, but=node):
+                life.lost_at = now
+
+    def commanded(self, operation: Operation) -> None:
+        """A node takes a command."""
+        command, now = operation.command, self.world.now
+        ids: tuple[bytes, ...] = ()
+        if isinstance(command, cmd.AddJob):
+            self._adds[operation.connection] = self.ledger.add(command, operation.node.index, now)
+        elif isinstance(command, cmd.Working | cmd.Show):
+            ids = (command.id,)
+        elif not isinstance(command, cmd.GetJob | cmd.QLen | cmd.QStat | cmd.FlushAll):
+            ids = command.ids
+        for job in ids:
+            self.touched[job] = None
+            life = self.ledger.by_id.get(job)
+            if life is not None:
+                life.orders.append((now, operation.kind, operation.node.index))
+        text = f"> {operation.node.name} {operation.kind.upper()}"
+        if isinstance(command, cmd.AddJob):
+            text += f" {show_add(command)}"
+        self.trace("command", operation.client.name, ids, text)
+
+    def received(self, node: Node, message: Message) -> None:
+        """A node is about to handle a message."""
+        job = getattr(message, "id", None)
+        kind = "-"
+        if job is not None:
+            copy = adapter.snapshot(adapter.state_of(node), job)
+            kind = copy.kind
+            if kind == "none":
+                self._seen[node.index].pop(job, None)
+            self.touched[job] = None
+        self.matrix[type(message).__name__, kind] += 1
+
+    def framed(self, node: Node, body: bytes) -> None:
+        """A frame arrives."""
+        messages = self._decode(body)
+        if messages:
+            self.trace("got", node.name, _ids(messages), messages)
+
+    def lost(self, source: Node, target: Node, body: bytes, why: str) -> None:
+        """The network lost a frame."""
+        messages = self._decode(body)
+        if messages:
+            self.trace("lost", f"{source.name}>{target.name}", _ids(messages), (f"[{why}]", *messages))
+
+    def noted(self, node: Node, note: Note) -> None:
+        """The node logs something."""
+        if note.level != "debug":
+            self.trace("note", node.name, (), f"{note.level} {note.event} {dict(note.facts)!r:.200}")
+
+    def trace(self, kind: str, who: str, ids: tuple[bytes, ...] = (), data: object = None) -> None:
+        """Add a row to the story."""
+        self.world.trace.add(self.world.now, kind, who, ids, data)
+
+    # A turn
+
+    def turned(self, node: Node, batch: Batch) -> None:
+        """A node has handled its inputs; nothing of the batch has left yet."""
+        for conn, body in batch.frames:
+            self._sending(node, conn, body)
+        for connection, reply in batch.replies:
+            self._replying(node, connection, reply)
+        touched, self.touched = self.touched, {}
+        for job in touched:
+            self._look(node, job)
+        for connection, reply in batch.replies:
+            self._judge_reply(node, connection, reply)
+        if self.world.turns % CHECK_EVERY == 0:
+            node.broker.engine.check()
+
+    def _sending(self, node: Node, conn: object, body: bytes) -> None:
+        messages = self._decode(body)
+        if not messages:
+            return
+        self.messages += len(messages)
+        connection, end = node.ends[conn]  # type: ignore[index]
+        target = connection.other(end).node
+        self.trace("send", f"{node.name}>{target.name}", _ids(messages), messages)
+        state = adapter.state_of(node)
+        for message in messages:
+            job = getattr(message, "id", None)
+            if job is None:
+                continue
+            self.touched[job] = None
+            if isinstance(message, msg.ReplJob | msg.YourJobs):
+                self.ledger.learn(job, message.body)
+                known = adapter.snapshot(state, job)
+                holders = known.holders if known.kind != "none" else message.facts.holders
+                self._found(checks.s4_receiver_is_holder(job, holders, (target.id,), type(message).__name__))
+
+    def _replying(self, node: Node, connection: ClientId, reply: Reply) -> None:
+        """Learn ids and count deliveries, before copies are looked at."""
+        operation = self.world.operation_of(connection)
+        who = operation.client.name if operation is not None else f"#{connection}"
+        life = self._adds.pop(connection, None)
+        if life is not None and isinstance(reply, Status):
+            life.id = reply.text
+            self.ledger.by_id[reply.text] = life
+            self.touched[reply.text] = None
+            self.trace("reply", node.name, (reply.text,), f"> {who} ok {short_value(life)}")
+        elif isinstance(reply, list):
+            for each in reply:
+                if isinstance(each, Delivery):
+                    self._delivering(node, who, each)
+        elif isinstance(reply, Failure):
+            ids = () if life is None or life.id is None else (life.id,)
+            self.trace("reply", node.name, ids, f"> {who} {reply.code} {reply.text}")
+
+    def _delivering(self, node: Node, who: str, delivery: Delivery) -> None:
+        now, job = self.world.now, delivery.id
+        self.touched[job] = None
+        life = self.ledger.learn(job, delivery.body)
+        if life is None or life.id != job:
+            self._found(Violation("BODY", job, f"delivered with a body of nobody: {delivery.body!r:.40}"))
+            return
+        life.deliveries.append((now, node.index))
+        self.trace("deliver", node.name, (job,), f"> {who} {short_value(life)} for the {len(life.deliveries)}. time")
+        self._found(checks.s5_at_most_once(job, life.retry_ms, len(life.deliveries)))
+        self._found(checks.s10_not_early(job, life, now))
+        self._found(checks.s10_not_late(job, life, now, EXPIRY_SLACK_MS))
+        excused = self._is_excused(life)
+        self._found(checks.s3_settled_is_over(job, life.settled_at, f"{node.name} delivers it", is_excused=excused))
+        self.late_deliveries += bool(life.knew)
+        if self.is_healed:
+            self._found(checks.q10_no_late_delivery(life, now, self.world.grace_ms))
+
+    def _judge_reply(self, node: Node, connection: ClientId, reply: Reply) -> None:
+        """Judge the answer to an ADDJOB, when the copies have been looked at."""
+        operation = self.world.operation_of(connection)
+        if operation is None or not isinstance(operation.command, cmd.AddJob):
+            return
+        life = self.ledger.by_value.get(adapter.value_of(operation.command.body))
+        if life is None:
+            return
+        if isinstance(reply, Failure) and reply.code == "NOREPL":
+            self.world.outcomes["NOREPL"] += 1
+            life.is_norepl = True
+            self._found(checks.s8_no_contradiction(life.id or b"", life.ok_at, is_norepl=True))
+        elif isinstance(reply, Status):
+            self.world.outcomes["added"] += 1
+            life.ok_at = self.world.now
+            promised = 1 if operation.command.is_async else operation.command.replicate or 1
+            holding = [n.name for n in self.world.nodes if n.is_alive and self._copy(n, reply.text).kind != "none"]
+            wiped = [self.world.nodes[index].name for index in life.wiped]
+            self._found(checks.s7_copies_at_reply(reply.text, promised, holding, wiped))
+
+    # Copies
+
+    def _look(self, node: Node, job: bytes) -> None:
+        """Compare a node's copy with what was seen there before."""
+        after = self._copy(node, job)
+        seen = self._seen[node.index]
+        before = seen.get(job, checks.NONE)
+        if after.kind == "none":
+            seen.pop(job, None)
+            return
+        seen[job] = after
+        found = self._found
+        found(checks.s1_done_stays_done(job, before, after))
+        found(checks.s12_facts_rise(job, before, after))
+        found(checks.s11_expiry_falls(job, before, after))
+        found(checks.s11_lease_is_bounded(job, after, node.local_ms))
+        found(checks.s9_may_be_queued(job, after, node.local_ms))
+        found(checks.s14_done_frees_body(job, after))
+        life = self.ledger.learn(job, adapter.body_of(adapter.state_of(node), job))
+        if life is not None:
+            self._note(node, life, job, before, after)
+
+    def _note(self, node: Node, life: Life, job: bytes, before: Copy, after: Copy) -> None:
+        now, index = self.world.now, node.index
+        if before.kind != after.kind:
+            self.trace("state", node.name, (job,), f"{before.kind} -> {after.kind}")
+        if after.is_live:
+            life.held_by.setdefault(index, now)
+            if not life.retry_ms:
+                copies = {n.name: self._copy(n, job) for n in self.world.nodes if n.is_alive}
+                self._found(checks.s5_one_owner(job, copies))
+            if life.settled_at is not None:
+                excused = self._is_excused(life)
+                text = f"{node.name} has it {after.kind}"
+                self._found(checks.s3_settled_is_over(job, life.settled_at, text, is_excused=excused))
+            return
+        life.knew.setdefault(index, now)
+        life.done_at.setdefault(index, now)
+        self._found(checks.s8_no_contradiction(job, life.ok_at, is_norepl=after.reason == 1))
+        if after.told != before.told:
+            self._judge_told(life, job, after)
+        if after.kind == "tombstone" and life.settled_at is None:
+            life.settled_at = now
+            live = self._live_at(job, but=None)
+            if live:
+                text = f"{live} has it live"
+                self._found(checks.s3_settled_is_over(job, now, text, is_excused=self._is_excused(life)))
+
+    def _judge_told(self, life: Life, job: bytes, copy: Copy) -> None:
+        knew = []
+        for told in copy.told:
+            index = self._indices.get(told)
+            if index is None:
+                continue
+            there = self.world.nodes[index]
+            if index in life.knew or (there.is_alive and self._copy(there, job).is_ended):
+                knew.append(told)
+        wiped = [self.world.nodes[index].id for at, index in self.crashes if at >= life.added_at]
+        self._found(checks.s2_told_is_true(job, copy.told, knew, wiped))
+
+    def _is_excused(self, life: Life) -> bool:
+        """A wipe or FORGET since the job was added: S3 promises nothing."""
+        return any(at >= life.added_at for at, _ in self.crashes) or bool(self.world.nemesis.forgotten)
+
+    def _copy(self, node: Node, job: bytes) -> Copy:
+        return adapter.snapshot(adapter.state_of(node), job)
+
+    def _live_at(self, job: bytes, but: Node | None) -> list[str]:
+        return [n.name for n in self.world.nodes if n.is_alive and n is not but and self._copy(n, job).is_live]
+
+    # Now and then
+
+    def expect_answer(self, operation: Operation) -> None:
+        """Look at an operation again when its time-out and some slack are over."""
+
+        def look() -> None:
+            node = operation.node
+            still = self.world.operation_of(operation.connection) is operation and operation.is_open
+            if still and node.is_alive and node.life == operation.life:
+                waited = self.world.now - since
+                slack = ANSWER_SLACK_MS - 1
+                self._found(checks.answered_in_time(None, operation.kind, waited, operation.timeout_ms, slack))
+
+        since = self.world.now
+        self.world.at(since + operation.timeout_ms + ANSWER_SLACK_MS, look)
+
+    def survey(self) -> None:
+        """Look at all jobs of all nodes (S6)."""
+        live: dict[bytes, list[str]] = {}
+        for node in self.world.nodes:
+            if node.is_alive:
+                for job in adapter.live_ids(adapter.state_of(node)):
+                    live.setdefault(job, []).append(node.name)
+        for life in self.ledger.lives():
+            if life.id is not None:
+                self._found(checks.s6_some_copy_lives(life, live.get(life.id, ()), self.world.now, EXPIRY_SLACK_MS))
+
+    def copies(self) -> dict[bytes, dict[str, Copy]]:
+        """Every copy of every job, by id and node name."""
+        found: dict[bytes, dict[str, Copy]] = {}
+        for node in self.world.nodes:
+            if node.is_alive:
+                state = adapter.state_of(node)
+                for job in adapter.known_ids(state):
+                    found.setdefault(job, {})[node.name] = adapter.snapshot(state, job)
+        return found
+
+    def found(self, violation: Found) -> None:
+        """A check of somebody else found this."""
+        self._found(violation)
+
+    def _found(self, violation: Found) -> None:
+        if violation is not None:
+            self.trace("VIOLATED", violation.rule, () if violation.job is None else (violation.job,), violation.text)
+            raise FailedError(violation)
+
+    def _decode(self, body: bytes) -> tuple[Message, ...]:
+        if not adapter.is_payload(body):
+            return ()
+        messages = self._payloads.get(body)
+        if messages is None:
+            if len(self._payloads) > CACHE_MAX:
+                self._payloads.clear()
+            payload = bus.decode(body)
+            assert isinstance(payload, bus.Payload)
+            messages = self._payloads[body] = tuple(msg.decode(payload.data))
+        return messages
+
+
+def _ids(messages: tuple[Message, ...]) -> tuple[bytes, ...]:
+    return tuple([job for message in messages if (job := getattr(message, "id", None)) is not None])
+
+
+def short_value(life: Life) -> str:
+    """The value of a job as people see it."""
+    return f"v{life.value}"
+
+
+def show_add(command: cmd.AddJob) -> str:
+    """ADDJOB's arguments in a few words."""
+    words = [command.queue.decode(), f"v{adapter.value_of(command.body)}", f"W={command.replicate}"]
+    words.append(f"RETRY={command.retry_ms} DELAY={command.delay_ms} TTL={command.ttl_ms} t={command.timeout_ms}")
+    return " ".join(words) + (" ASYNC" if command.is_async else "")

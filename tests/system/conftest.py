@@ -1,0 +1,41 @@
+"""Fixtures of the system tests: nodes and clusters that end with the test."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.system.nodes import Cluster, Node
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def make_node(tmp_path: Path) -> Iterator[Callable[..., Node]]:
+    """Makes nodes (not yet started) with folders of their own; they are killed at the end."""
+    made: list[Node] = []
+
+    def make(*flags: str, folder: str = "") -> Node:
+        node = Node(tmp_path / (folder or f"node{len(made)}"), *flags)
+        made.append(node)
+        return node
+
+    yield make
+    for node in made:
+        node.kill()
+
+
+@pytest.fixture
+def node(make_node: Callable[..., Node]) -> Node:
+    """One lone node that runs."""
+    return make_node().start()
+
+
+@pytest.fixture
+def three(tmp_path: Path) -> Iterator[Cluster]:
+    """Three nodes that know each other, with a node timeout of 2 s."""
+    with Cluster(tmp_path, 3, "--cluster-node-timeout", "2000") as cluster:
+        yield cluster.join()

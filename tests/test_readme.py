@@ -1,0 +1,69 @@
+"""The README says what is true: its table is the one measured, its links and files exist."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from disque.server.config import DIRECTIVES
+from disque.server.table import COMMANDS
+from tests.bench.report import NOTHING_YET, block, from_json, table
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+PAGES = ("README.md", "tests/README.md", "CHANGELOG.md")
+LINES_MAX = 350
+
+
+def test_bench_table_is_what_was_measured_last() -> None:
+    measured = ROOT / "bench.json"
+    expected = table(from_json(measured.read_text())) if measured.exists() else NOTHING_YET
+    assert block(README) == expected
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page: str) -> None:
+    text = (ROOT / page).read_text()
+    targets = re.findall(r"\]\(([^)\s]+)\)", text)
+    headings = {slug(each) for each in re.findall(r"^#+ (.+)$", text, re.M)}
+    for target in targets:
+        if target.startswith("#"):
+            assert target[1:] in headings, f"{page}: no heading for {target}"
+        elif not target.startswith("https://"):
+            assert (ROOT / page).parent.joinpath(target).exists(), f"{page}: {target} isn't there"
+
+
+def test_files_that_the_readme_names_exist() -> None:
+    named = set(re.findall(r"`((?:disque|cluster|tests|\.ci)/[\w./*-]+)`", README))
+    assert named
+    assert [path for path in sorted(named) if not list(ROOT.glob(path.rstrip("/")))] == []
+
+
+def test_status_lists_the_commands_that_are_served_and_those_to_come() -> None:
+    served = {spec.name.decode().upper() for spec in COMMANDS.values() if spec.is_served}
+    later = {spec.name.decode().upper() for spec in COMMANDS.values() if not spec.is_served}
+    (rows,) = re.findall(r"^\| there now \|.*\n((?:\|.*\n)+)", README, re.M)
+    told = re.findall(r"`([A-Z]+)", re.sub(r"\([^)]*\)", "", rows))
+    assert sorted({*told}) == sorted({*served, "QUIT"})
+    (sentence,) = re.findall(r"\*\*Commands not there yet\*\*: ([^.]+)\.", README)
+    assert sorted(re.findall(r"`([A-Z]+)`", sentence)) == sorted(later)
+
+
+def test_directives_that_the_readme_explains_exist() -> None:
+    (rows,) = re.findall(r"^\| directive \|.*\n\| --- .*\n((?:\|.*\n)+)", README, re.M)
+    told = [
+        name for row in rows.splitlines() for name in re.findall(r"`([^`]+)`", row.split("|")[1])
+    ]
+    assert told
+    assert [name for name in told if name not in DIRECTIVES] == []
+
+
+def test_readme_stays_a_front_door() -> None:
+    assert len(README.splitlines()) <= LINES_MAX
+
+
+def slug(heading: str) -> str:
+    """The anchor that GitHub gives a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")

@@ -1,0 +1,113 @@
+"""Links over real loopback sockets: one write, bounded waiting, an end that is noticed."""
+
+from __future__ import annotations
+
+import socket
+
+import attrs
+import pytest
+import trio
+
+from cluster.errors import RemoteProtocolError
+from cluster.frame import encode_frame
+from cluster.link import Link, LinkLimits
+
+
+async def pair(limits: LinkLimits | None = None) -> tuple[Link, trio.SocketStream]:
+    left, right = socket.socketpair()
+    for each in (left, right):
+        each.setblocking(False)
+    ends = [trio.SocketStream(trio.socket.from_stdlib_socket(each)) for each in (left, right)]
+    return Link(ends[0], limits or LinkLimits()), ends[1]
+
+
+async def test_frames_of_a_turn_go_out_at_once_without_a_task():
+    link, other = await pair()
+    link.send([b"one", b"two"])
+    assert await other.receive_some(100) == encode_frame(b"one") + encode_frame(b"two")
+    assert link.waiting_bytes == 0
+    link.close()
+    await other.aclose()
+
+
+async def test_what_the_socket_doesn_t_take_is_brought_out_by_the_writer():
+    link, other = await pair()
+    body = bytes(5_000_000)
+    link.send([body])
+    link.send([b"after"])
+    assert link.waiting_bytes > 0
+    expected = encode_frame(body) + encode_frame(b"after")
+    received = bytearray()
+    with trio.fail_after(10):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(link.write_waiting)
+            while len(received) < len(expected):
+                received += await other.receive_some(1 << 16)
+            nursery.cancel_scope.cancel()
+    assert received == expected
+    assert link.waiting_bytes == 0
+    link.close()
+    await other.aclose()
+
+
+async def test_link_over_its_bound_is_closed_with_the_reason():
+    link, other = await pair(LinkLimits(out_bytes_max=1_000_000))
+    link.send([bytes(5_000_000)])
+    assert link.is_closed
+    assert "at most 1000000 are allowed" in link.reason
+    assert link.waiting_bytes == 0
+    link.send([b"dropped"])
+    await other.aclose()
+
+
+async def test_bytes_that_wait_too_long_end_the_link():
+    link, other = await pair(LinkLimits(out_wait_max_ms=50))
+    link.send([bytes(5_000_000)])
+    with trio.fail_after(5):
+        await link.write_waiting()
+    assert link.reason == "bytes waited longer than 50 ms to be sent"
+    await other.aclose()
+
+
+async def test_idle_writer_ends_when_the_link_closes():
+    link, other = await pair()
+    with trio.fail_after(5):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(link.write_waiting)
+            await trio.testing.wait_all_tasks_blocked()
+            link.close()
+    await other.aclose()
+
+
+async def test_blocked_reader_ends_when_the_link_closes():
+    link, other = await pair()
+    with trio.fail_after(5):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(link.wait_read)
+            await trio.testing.wait_all_tasks_blocked()
+            link.close()
+    await other.aclose()
+
+
+async def test_long_frames_are_read_only_after_authentication():
+    link, other = await pair()
+    await other.send_all(encode_frame(bytes(5_000)))
+    assert await link.wait_read()
+    with pytest.raises(RemoteProtocolError, match="5000 bytes announced, at most 4096"):
+        list(link.frames_read())
+    link.authenticated()
+    while not (frames := list(link.frames_read())):
+        assert await link.wait_read()
+    assert frames == [bytes(5_000)]
+    link.limits = attrs.evolve(link.limits, frame_bytes_max=10)
+    link.close()
+    await other.aclose()
+
+
+async def test_broken_socket_closes_the_link_and_raises_nothing():
+    link, other = await pair()
+    await other.aclose()
+    link.send([b"x"])
+    link.send([b"y"])
+    assert link.is_closed
+    assert not await link.wait_read()

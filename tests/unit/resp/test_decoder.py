@@ -1,0 +1,237 @@
+"""The same commands however the bytes are cut; errors in Disque's words, and no others."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from time import perf_counter
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from disque.errors import ProtocolError
+from disque.resp.decoder import LINE_BYTES_MAX, BufferLimitError, Decoder
+
+ADDJOB = [b"ADDJOB", b"q", b"body", b"0"]
+
+
+def spell(words: list[bytes]) -> bytes:
+    return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%b\r\n" % (len(w), w) for w in words)
+
+
+def run(
+    pieces: list[bytes], *, count_max: int = 10_000, bulk_bytes_max: int = 512 << 20
+) -> tuple[list[list[bytes]], str | None]:
+    """Feed piece by piece, taking all after each; the commands, and the error that ended it."""
+    decoder = Decoder(bulk_bytes_max=bulk_bytes_max)
+    commands: list[list[bytes]] = []
+    try:
+        for piece in pieces:
+            decoder.feed(piece)
+            while batch := decoder.take(count_max):
+                commands += batch
+    except ProtocolError as error:
+        return commands, str(error)
+    return commands, None
+
+
+def cut(stream: bytes, places: list[int]) -> list[bytes]:
+    """The stream in pieces; the places are taken modulo its length."""
+    marks = sorted({0, len(stream), *(place % (len(stream) + 1) for place in places)})
+    return [stream[a:b] for a, b in pairwise(marks)]
+
+
+words = st.lists(
+    st.one_of(
+        st.binary(max_size=40),
+        st.sampled_from([b"", b"\r\n", b"*1\r\n", b"a\r\n$3\r\nb", b"x" * 1500, b"y" * 40_000]),
+    ),
+    min_size=1,
+    max_size=70,
+)
+inline = st.lists(st.sampled_from([b"PING", b"a", b"*x", b"0"]), min_size=1, max_size=4).map(
+    lambda ws: (b" ".join([b"I", *ws]) + b"\r\n", [[b"I", *ws]])
+)
+items = st.one_of(
+    words.map(lambda ws: (spell(ws), [ws])),
+    inline,
+    st.sampled_from([(b"\r\n", []), (b"\n", []), (b"*0\r\n", []), (b"*-1\r\n", [])]),
+    st.just((b"*2\r\n$1\r\naxy$0\r\n\r\n", [[b"a", b""]])),  # any two bytes end an argument
+)
+places = st.lists(st.integers(min_value=0, max_value=1 << 20), max_size=12)
+
+
+@given(st.lists(items, max_size=12), places, st.integers(1, 5))
+def test_any_cut_of_a_stream_gives_the_same_commands(
+    stream: list[tuple[bytes, list[list[bytes]]]], where: list[int], count_max: int
+) -> None:
+    data = b"".join(piece for piece, _ in stream)
+    expected = [command for _, commands in stream for command in commands]
+    assert run([data]) == (expected, None)
+    assert run(cut(data, where)) == (expected, None)
+    assert run(cut(data, where), count_max=count_max) == (expected, None)
+
+
+@given(st.lists(words, min_size=1, max_size=3).map(lambda c: b"".join(map(spell, c))))
+def test_bytes_that_come_one_at_a_time_give_the_same_commands(data: bytes) -> None:
+    data = data[:3000]
+    assert run([data[at : at + 1] for at in range(len(data))]) == run([data])
+
+
+protocolish = st.lists(
+    st.sampled_from(
+        [b"*", b"$", b"\r\n", b"\r", b"\n", b"1", b"2", b"-", b"a", b'"', b"'", b" ", b"\0"]
+    )
+    | st.binary(max_size=3)
+).map(b"".join)
+
+
+@given(protocolish, places)
+@example(b"*1\r\nx\r\n", [])
+@example(b"*1\r\n$\r\n", [3])
+def test_junk_raises_protocol_errors_alone_and_alike_for_all_cuts(
+    junk: bytes, where: list[int]
+) -> None:
+    assert run(cut(junk, where)) == run([junk])
+
+
+@pytest.mark.parametrize(
+    ("stream", "text"),
+    [
+        (b"*x\r\n", "invalid multibulk length"),
+        (b"*\r\n", "invalid multibulk length"),
+        (b"*+1\r\n", "invalid multibulk length"),
+        (b"*01\r\n", "invalid multibulk length"),
+        (b"*1048577\r\n", "invalid multibulk length"),
+        (b"*9223372036854775808\r\n", "invalid multibulk length"),
+        (b"*" + b"9" * 5000 + b"\r\n", "invalid multibulk length"),
+        (b"*1\r\nPING\r\n", "expected '$', got 'P'"),
+        (b"*1\r\n\r\n", "expected '$', got '\r'"),
+        (b"*1\r\n\xff\r\n", "expected '$', got '\udcff'"),
+        (b"*1\r\n$x\r\n", "invalid bulk length"),
+        (b"*1\r\n$\r\n", "invalid bulk length"),
+        (b"*1\r\n$-1\r\n", "invalid bulk length"),
+        (b"*1\r\n$536870913\r\n", "invalid bulk length"),
+        (b"*1\r\n$1e3\r\n", "invalid bulk length"),
+        (b"*1\r\n$ 1\r\n", "invalid bulk length"),
+        (b'ECHO "a\r\n', "unbalanced quotes in request"),
+        (b'ECHO "a"b\r\n', "unbalanced quotes in request"),
+        (b"a" * (LINE_BYTES_MAX + 1), "too big inline request"),
+        (b"*" + b"1" * LINE_BYTES_MAX, "too big mbulk count string"),
+        (b"*1\r\n$" + b"1" * LINE_BYTES_MAX, "too big bulk count string"),
+    ],
+)
+def test_each_protocol_error_has_disques_text(stream: bytes, text: str) -> None:
+    assert run([stream]) == ([], f"Protocol error: {text}")
+
+
+def test_limits_themselves_are_allowed() -> None:
+    line = b"a" * (LINE_BYTES_MAX - 1)
+    assert run([line + b"\r", b"\n"]) == ([[line]], None)
+    assert run([b"*1048576\r\n"]) == ([], None)
+    assert run([b"*1\r\n$536870912\r\n"]) == ([], None)
+
+
+def test_commands_before_an_error_are_given_first() -> None:
+    decoder = Decoder()
+    decoder.feed(spell(ADDJOB) * 2 + b"PING\r\n*1\r\nx\r\n" + spell(ADDJOB))
+    assert decoder.take() == [ADDJOB, ADDJOB, [b"PING"]]
+    assert str(decoder.error) == "Protocol error: expected '$', got 'x'"
+    with pytest.raises(ProtocolError, match="expected") as raised:
+        decoder.take()
+    assert raised.value is decoder.error
+    decoder.feed(spell(ADDJOB))  # harmless: the connection is being closed
+    assert decoder.pending_bytes == 0
+
+
+@pytest.mark.parametrize("size", [6, 2000, 50_000])
+def test_the_bulk_limit_holds_on_every_path(size: int) -> None:
+    stream = spell([b"x" * size])
+    assert run([stream], bulk_bytes_max=size) == ([[b"x" * size]], None)
+    assert run([stream], bulk_bytes_max=size - 1) == ([], "Protocol error: invalid bulk length")
+
+
+def test_pending_bytes_counts_what_has_not_come_out() -> None:
+    stream = spell([b"ADDJOB", b"q", b"b" * 100_000, b"0"])
+    for end in (0, 3, 20, 50, 50_000, 100_030, len(stream) - 1):
+        decoder = Decoder()
+        decoder.feed(stream[:end])
+        assert decoder.pending_bytes == end
+        assert decoder.take() == []
+        assert 0 <= end - decoder.pending_bytes <= 60  # headers already read aren't kept
+        decoder.feed(memoryview(stream)[end:])
+        assert decoder.take() == [[b"ADDJOB", b"q", b"b" * 100_000, b"0"]]
+        assert decoder.pending_bytes == 0
+
+
+def test_more_than_the_buffer_limit_ends_the_connection() -> None:
+    decoder = Decoder(buffer_bytes_max=1000)
+    decoder.feed(b"*2\r\n$1\r\na\r\n$900\r\n" + b"x" * 800)
+    assert decoder.take() == []
+    with pytest.raises(BufferLimitError, match=r"\d+ bytes pending, the limit is 1000"):
+        decoder.feed(b"x" * 300)
+    assert decoder.pending_bytes == 0
+
+
+def test_a_client_that_is_not_taken_from_keeps_its_input_as_bytes() -> None:
+    decoder = Decoder()
+    for _ in range(1000):
+        decoder.feed(spell(ADDJOB))
+    assert decoder.pending_bytes == 1000 * len(spell(ADDJOB))
+    assert decoder.take(600) == [ADDJOB] * 600
+    decoder.feed(bytearray(spell(ADDJOB)))
+    assert decoder.take(600) == [ADDJOB] * 401
+    assert decoder.pending_bytes == 0
+
+
+def test_what_was_fed_as_bytearray_may_change_afterwards() -> None:
+    decoder = Decoder()
+    buffer = bytearray(spell(ADDJOB))
+    decoder.feed(buffer)
+    buffer[:] = b"x" * len(buffer)
+    assert decoder.take() == [ADDJOB]
+
+
+def _seconds(stream: bytes, step: int) -> float:
+    decoder, count, start = Decoder(), 0, perf_counter()
+    for at in range(0, len(stream), step):
+        decoder.feed(stream[at : at + step])
+        while batch := decoder.take():
+            count += len(batch)
+    assert count
+    return perf_counter() - start
+
+
+@pytest.mark.parametrize(
+    ("small", "factor", "step"),
+    [
+        (spell([b"x" * (1 << 20)]), 16, 4096),  # a large body
+        (spell([b"ab"] * 5_000), 16, 4096),  # many arguments
+        (spell([b"a\r\n" * 20]) * 500, 16, 1 << 20),  # bodies that split() can't handle
+        (b"*0\r\nPING\r\n" * 3_000, 16, 1 << 20),  # odd forms in one long backlog
+        (b"*1\r\n$1\r\nxyz" * 3_000, 16, 1 << 20),  # CRLF never where split() looks for it
+    ],
+    ids=["body", "arguments", "crlf", "odd", "unaligned"],
+)
+def test_time_grows_with_the_bytes_not_with_their_square(
+    small: bytes, factor: int, step: int
+) -> None:
+    if small.startswith(b"*5000"):
+        large = spell([b"ab"] * 5_000 * factor)
+    elif small.startswith(b"*1\r\n$1048576"):
+        large = spell([b"x" * (factor << 20)])
+    else:
+        large = small * factor
+    least = min(_seconds(small, step) for _ in range(3))
+    assert _seconds(large, step) < 6 * factor * least + 0.1  # quadratic would be 256 times
+
+
+@pytest.mark.parametrize("size", [10, 40_000])
+def test_an_argument_counts_once_its_line_end_has_come(size: int) -> None:
+    stream = spell([b"a", b"x" * size])
+    decoder = Decoder()
+    for piece in (stream[:-2], stream[-2:-1]):
+        decoder.feed(piece)
+        assert decoder.take() == []
+    decoder.feed(stream[-1:])
+    assert decoder.take() == [[b"a", b"x" * size]]

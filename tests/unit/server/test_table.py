@@ -1,0 +1,83 @@
+"""The command table against reference 0.4."""
+
+from __future__ import annotations
+
+import pytest
+
+from disque.core.commands import PARSED
+from disque.errors import CommandError
+from disque.server.table import COMMANDS, find_command
+
+LATER = b"monitor slowlog latency loadjob bgrewriteaof qpeek qscan jscan pause".split()
+
+
+def refusal(*words: bytes) -> str:
+    with pytest.raises(CommandError) as refused:
+        find_command(list(words))
+    return f"{refused.value.code} {refused.value}"
+
+
+def test_there_are_32_commands_and_the_key_is_the_name() -> None:
+    assert len(COMMANDS) == 32
+    assert all(spec.name == name == name.lower() for name, spec in COMMANDS.items())
+
+
+def test_what_is_not_built_yet_is_unknown() -> None:
+    assert [name for name, spec in COMMANDS.items() if not spec.is_served] == LATER
+    assert refusal(b"QPEEK", b"q", b"1") == "ERR unknown command 'QPEEK'"
+
+
+@pytest.mark.parametrize(
+    ("name", "arity", "flags"),
+    [
+        (b"auth", 2, b"readonly loading fast"),
+        (b"command", 0, b"readonly loading"),
+        (b"hello", -1, b"readonly fast"),  # ours takes arguments
+        (b"addjob", -4, b"write denyoom fast"),
+        (b"getjob", -2, b"write fast"),
+        (b"loadjob", 2, b"write"),
+        (b"pause", -3, b"readonly fast"),
+    ],
+)
+def test_rows_of_the_table(name: bytes, arity: int, flags: bytes) -> None:
+    spec = COMMANDS[name]
+    assert (spec.arity, spec.flags) == (arity, tuple(flags.split()))
+
+
+def test_only_three_commands_are_refused_when_memory_is_short() -> None:
+    denied = [name for name, spec in COMMANDS.items() if b"denyoom" in spec.flags]
+    assert denied == [b"addjob", b"enqueue", b"nack"]
+
+
+def test_every_parsed_command_is_served() -> None:
+    assert all(COMMANDS[name].is_served for name in PARSED)
+
+
+def test_names_are_found_in_any_case_and_shown_as_sent() -> None:
+    assert find_command([b"PiNg"]).name == b"ping"
+    assert refusal(b"FooBar", b"x") == "ERR unknown command 'FooBar'"
+    assert refusal(b"") == "ERR unknown command ''"
+    assert refusal(b"\xff") == "ERR unknown command '\udcff'"
+    assert refusal(b"x" * 1000) == f"ERR unknown command '{'x' * 128}'"
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        (b"ADDJOB q b", "addjob"),
+        (b"GetJob", "getjob"),
+        (b"SHOW", "show"),
+        (b"show a b", "show"),
+        (b"TIME now", "time"),
+        (b"auth", "auth"),
+    ],
+)
+def test_wrong_counts_are_refused_with_the_lower_case_name(words: bytes, name: str) -> None:
+    assert refusal(*words.split()) == f"ERR wrong number of arguments for '{name}' command"
+
+
+@pytest.mark.parametrize(
+    "words", [b"PING", b"PING x", b"ACKJOB", b"COMMAND", b"COMMAND a b", b"HELLO 3"]
+)
+def test_arity_allows(words: bytes) -> None:
+    assert find_command(words.split()).name == words.split()[0].lower()
