@@ -1,7 +1,8 @@
 """The bus: listeners, dials, handshakes and links, and the folder where nodes.conf lies.
 
-It does what membership's Ready asks (`apply`) and calls a BusOwner back, synchronously, from its reader tasks. It decides
-nothing but who gets through the handshake. Nothing that comes over a socket raises.
+It does what membership's Ready asks (`apply`) and calls a BusOwner back, synchronously, from its
+reader tasks. It decides nothing but who gets through the handshake. Nothing that comes over a
+socket raises.
 """
 
 from __future__ import annotations
@@ -10,9 +11,7 @@ import fcntl
 import itertools
 import os
 import secrets
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import attrs
 import trio
@@ -21,9 +20,14 @@ from cluster import handshake, nodesfile
 from cluster.errors import LocalProtocolError, NodesFileError, RemoteProtocolError
 from cluster.handshake import AcceptorHandshake, DialerHandshake, HandshakeError
 from cluster.link import Link, LinkLimits
-from cluster.nodeid import NodeId
 from cluster.nodesfile import StoredNodes
 from cluster.ready import ConnId, Dial, DialId, Identity, Note
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from cluster.nodeid import NodeId
 
 LINGER_BYTES_MAX = 1 << 16
 LINGER_S = 1.0
@@ -152,7 +156,7 @@ class Bus:
         frames: Sequence[tuple[ConnId, bytes]],
         closes: Sequence[ConnId],
     ) -> None:
-        """Do what a Ready asks: dial, send (one write a link), close. Frames for connections that are gone are dropped."""
+        """Do what a Ready asks: dial, send (one write a link), close; frames for gone ones are dropped."""
         if self._nursery is None:
             raise LocalProtocolError("the bus isn't running")
         for dial in dials:
@@ -392,7 +396,9 @@ def load_nodes_file(path: Path) -> StoredNodes:
     except OSError as error:
         raise NodesFileError(f"{path}: can't be read: {error.strerror}") from error
     if len(data) > NODES_FILE_BYTES_MAX:
-        raise NodesFileError(f"{path}: more than {NODES_FILE_BYTES_MAX} bytes, that's no nodes.conf")
+        raise NodesFileError(
+            f"{path}: more than {NODES_FILE_BYTES_MAX} bytes, that's no nodes.conf"
+        )
     try:
         return nodesfile.parse(data.decode(errors="replace"))
     except NodesFileError as error:
@@ -426,6 +432,8 @@ def _reason(error: Exception) -> str:
     cause: BaseException = error.__cause__ or error
     while isinstance(cause, BaseExceptionGroup):
         cause = cause.exceptions[0]
-    if isinstance(cause, OSError):
-        return cause.strerror or str(cause)
+    if isinstance(cause, OSError) and (cause.errno or 0) > 0:
+        return os.strerror(cause.errno or 0)
+    if isinstance(cause, OSError) and cause.strerror:  # names that don't resolve
+        return cause.strerror
     return str(error)

@@ -1,15 +1,18 @@
 """Failure arithmetic: when is a node suspect (PFAIL), and when does a majority make it failed (FAIL)?
 
-Numbers in, answers out; who sends what stands in `membership`. After Redis Cluster and Disque (cluster.c), with two changes: silence
-counts from the last word heard, not from a ping that needs a link; and a FAIL message is believed only by those who don't
-hear the node themselves.
+Numbers in, answers out; who sends what stands in `membership`. After Redis Cluster and Disque
+(cluster.c), with two changes: silence counts from the last word heard, not from a ping that needs a
+link; and a FAIL message is believed only by those who don't hear the node themselves.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-from cluster.nodeid import NodeId
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from cluster.nodeid import NodeId
 
 PING_INTERVAL_MAX_MS = 1_000
 PING_INTERVAL_MIN_MS = 10

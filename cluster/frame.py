@@ -1,15 +1,18 @@
 """A frame: four bytes of length, big-endian, then that many bytes of body.
 
-The decoder is incremental and bounded: a length over the limit is refused when it is read, before anything of the body
-is kept. It knows nothing of what a body says.
+The decoder is incremental and bounded: a length over the limit is refused when it is read, before
+anything of the body is kept. It knows nothing of what a body says.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from cluster.errors import RemoteProtocolError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 HANDSHAKE_FRAME_BYTES_MAX = 4096  # before authentication
 FRAME_BYTES_MAX = 513 << 20  # after it: one job of 512 MiB, and room around it
@@ -36,8 +39,8 @@ def join_frames(bodies: Iterable[bytes]) -> bytes:
 class FrameDecoder:
     """Cut a stream of bytes into frame bodies.
 
-    Take frames one at a time with `next_frame`, so that `bytes_max` can be raised after the handshake although more
-    frames may have come with the same read.
+    Take frames one at a time with `next_frame`, so that `bytes_max` can be raised after the
+    handshake although more frames may have come with the same read.
     """
 
     def __init__(self, bytes_max: int) -> None:

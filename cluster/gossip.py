@@ -1,16 +1,21 @@
 """Gossip: which peers a PING tells about.
 
-A few, drawn by chance, so that its size doesn't grow with the cluster; missed ones come first, so that reports make a majority
-soon. A new link gets many at once, so that a mesh forms in few steps. Disque: clusterSendPing in cluster.c.
+A few, drawn by chance, so that its size doesn't grow with the cluster; missed ones come first, so
+that reports make a majority soon. A new link gets many at once, so that a mesh forms in few steps.
+Disque: clusterSendPing in cluster.c.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from cluster.messages import GossipEntry
-from cluster.nodeid import NodeId
-from cluster.peer import Dice, Peer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from cluster.nodeid import NodeId
+    from cluster.peer import Dice, Peer
 
 ENTRIES_MIN = 3
 ENTRIES_DIVISOR = 10  # or a tenth of the peers
@@ -23,7 +28,8 @@ def choose(
 ) -> tuple[GossipEntry, ...]:
     """Entries about missed peers, then about linked ones; of each kind max(3, N/10), or 100 on a new link.
 
-    A peer that is neither missed nor linked isn't told: it may have reset itself, and must not be drawn back in.
+    A peer that is neither missed nor linked isn't told: it may have reset itself, and must not be
+    drawn back in.
     """
     missed: list[Peer] = []
     linked: list[Peer] = []

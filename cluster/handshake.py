@@ -1,17 +1,19 @@
 """The handshake: both sides prove that they know the cluster's secret before either believes anything.
 
-Four frames: HELLO (versions, nonce) · CHALLENGE (versions, nonce) · PROOF (who dials, whom it expects, MEET or link, MAC) ·
-VERDICT (who answered, ok or the reason of refusal, MAC). The dialer proves first, so that nobody who merely connects gets a MAC
-to guess the secret from. Each MAC is HMAC-SHA256 over the role, both nonces, all versions and everything said: replayed,
-reflected or altered frames fail. No secret means the empty key, same flow. A REFUSAL without MAC may come at any time (protected mode,
-wrong secret): it is shown as unproved. Pure: the caller draws the nonces, and adds the frames' lengths.
+Four frames: HELLO (versions, nonce) · CHALLENGE (versions, nonce) · PROOF (who dials, whom it
+expects, MEET or link, MAC) · VERDICT (who answered, ok or the reason of refusal, MAC). The dialer
+proves first, so that nobody who merely connects gets a MAC to guess the secret from. Each MAC is
+HMAC-SHA256 over the role, both nonces, all versions and everything said: replayed, reflected or
+altered frames fail. No secret means the empty key, same flow. A REFUSAL without MAC may come at any
+time (protected mode, wrong secret): it is shown as unproved. Pure: the caller draws the nonces, and
+adds the frames' lengths.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Container
+from typing import TYPE_CHECKING
 
 import attrs
 import msgpack
@@ -19,7 +21,11 @@ import msgpack
 from cluster import messages
 from cluster.errors import LocalProtocolError, RemoteProtocolError
 from cluster.frame import HANDSHAKE_FRAME_BYTES_MAX
-from cluster.nodeid import NodeId
+
+if TYPE_CHECKING:
+    from collections.abc import Container
+
+    from cluster.nodeid import NodeId
 
 MAGIC = "disque-bus"
 VERSION_MIN = 1
@@ -92,7 +98,16 @@ class DialerHandshake:
             raise HandshakeError("the peer reflected our nonce")
         self.version = _common_version(low, high)
         said = [_identity_fields(self._own), self._expected, self._is_meet]
-        self._transcript = [self.version, VERSION_MIN, VERSION_MAX, low, high, self._nonce, nonce, said]
+        self._transcript = [
+            self.version,
+            VERSION_MIN,
+            VERSION_MAX,
+            low,
+            high,
+            self._nonce,
+            nonce,
+            said,
+        ]
         self._is_proof_sent = True
         return _pack([MAGIC, _PROOF, *said, _mac(self._secret, "dialer", self._transcript)])
 
@@ -103,7 +118,9 @@ class DialerHandshake:
         said = [fields[0], fields[1]]
         proof = _mac(self._secret, "acceptor", [*self._transcript, said])
         if not hmac.compare_digest(proof, _bytes(fields[2])):
-            raise HandshakeError("wrong cluster-secret: the answerer couldn't prove that it knows ours")
+            raise HandshakeError(
+                "wrong cluster-secret: the answerer couldn't prove that it knows ours"
+            )
         if peer.id == self._own.id and not reason:
             reason = f"{DUPLICATE} the answerer has this node's own id {peer.id}"
         elif self._expected is not None and peer.id != self._expected and peer.id != self._own.id:
@@ -116,8 +133,8 @@ class DialerHandshake:
 class AcceptorHandshake:
     """The side that was dialed: `receive` until `peer` is set, then `accept` or `refuse`.
 
-    `own_nonces` holds those with which this very process is dialing now: it tells a connection to myself from another
-    process that runs with my id.
+    `own_nonces` holds those with which this very process is dialing now: it tells a connection to
+    myself from another process that runs with my id.
     """
 
     def __init__(
@@ -179,11 +196,24 @@ class AcceptorHandshake:
         _need(fields, 4)
         peer = _read_identity(fields[0])
         version, low, high = self._versions
-        transcript = [version, low, high, VERSION_MIN, VERSION_MAX, peer_nonce, self._nonce, fields[:3]]
+        transcript = [
+            version,
+            low,
+            high,
+            VERSION_MIN,
+            VERSION_MAX,
+            peer_nonce,
+            self._nonce,
+            fields[:3],
+        ]
         if not hmac.compare_digest(_mac(self._secret, "dialer", transcript), _bytes(fields[3])):
-            raise HandshakeError("wrong cluster-secret: the dialer couldn't prove that it knows ours")
+            raise HandshakeError(
+                "wrong cluster-secret: the dialer couldn't prove that it knows ours"
+            )
         try:
-            self.expected = None if fields[1] is None else messages.node_id(fields[1], "expected id")
+            self.expected = (
+                None if fields[1] is None else messages.node_id(fields[1], "expected id")
+            )
             self.is_meet = messages.flag(fields[2], "intent")
         except RemoteProtocolError as error:
             raise HandshakeError(str(error)) from error
@@ -253,7 +283,12 @@ def _common_version(low: int, high: int) -> int:
 
 def _identity_fields(identity: Identity) -> list[object]:
     return [
-        identity.id, identity.boot, identity.since, identity.host, identity.port, identity.bus_port
+        identity.id,
+        identity.boot,
+        identity.since,
+        identity.host,
+        identity.port,
+        identity.bus_port,
     ]
 
 
@@ -286,4 +321,6 @@ def _bytes(value: object) -> bytes:
 
 def _need(fields: list[object], count: int) -> None:
     if len(fields) < count:
-        raise HandshakeError(f"{len(fields)} fields in a handshake frame, at least {count} are needed")
+        raise HandshakeError(
+            f"{len(fields)} fields in a handshake frame, at least {count} are needed"
+        )

@@ -1,20 +1,24 @@
 """A link: one connection's bytes, framed; reads are bounded, writes never wait.
 
-`send` tries the socket at once: one write for all frames of a turn. Only what the socket didn't take is kept, and a writer
-task brings it out. A link that holds more than its bound, or holds something for too long, is closed: late words are worth
-less than a fresh link. It knows nothing of what frames say.
+`send` tries the socket at once: one write for all frames of a turn. Only what the socket didn't
+take is kept, and a writer task brings it out. A link that holds more than its bound, or holds
+something for too long, is closed: late words are worth less than a fresh link. It knows nothing of
+what frames say.
 """
 
 from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import attrs
 import trio
 
 from cluster.frame import FRAME_BYTES_MAX, HANDSHAKE_FRAME_BYTES_MAX, FrameDecoder, join_frames
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 READ_BYTES = 1 << 16
 

@@ -1,20 +1,22 @@
 """Messages between members: values, and their codec.
 
-A body is msgpack [version, type, field ...]. Later versions only append fields and add types: what is unknown at the end
-is skipped, an unknown type decodes to None. Anything malformed is RemoteProtocolError, never another exception.
-A payload is opaque here.
+A body is msgpack [version, type, field ...]. Later versions only append fields and add types: what
+is unknown at the end is skipped, an unknown type decodes to None. Anything malformed is
+RemoteProtocolError, never another exception. A payload is opaque here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import attrs
 import msgpack
 
 from cluster.errors import RemoteProtocolError
 from cluster.nodeid import NodeId, is_node_id
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 VERSION = 1
 

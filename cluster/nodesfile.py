@@ -1,12 +1,13 @@
 """nodes.conf: this node's identity and what it knows of its peers, as text.
 
-Lines as CLUSTER NODES shows them, with the bus port (`<id> host:port@busport flags 0 0 connected`), before them
-`vars boot <n> since <n> leaving yes|no`, and after them `vars peer <id> <boot> <since>` and `forgotten <id> [all]`.
-Disque's own file is read, too.
+Lines as CLUSTER NODES shows them, with the bus port (`<id> host:port@busport flags 0 0 connected`),
+before them `vars boot <n> since <n> leaving yes|no`, and after them `vars peer <id> <boot> <since>`
+and `forgotten <id> [all]`. Disque's own file is read, too.
 
-Rebuilt, each with a warning: a damaged or repeated line of a peer, a cut last line, an unknown flag, a bad address, no
-`vars boot` line, too many lines. Fresh, without a warning: empty or blank text. Refused with NodesFileError, because an
-identity would be lost or two would be mixed: no `myself` line or two, a damaged one, a damaged `vars boot` line, NULs only.
+Rebuilt, each with a warning: a damaged or repeated line of a peer, a cut last line, an unknown
+flag, a bad address, no `vars boot` line, too many lines. Fresh, without a warning: empty or blank
+text. Refused with NodesFileError, because an identity would be lost or two would be mixed: no
+`myself` line or two, a damaged one, a damaged `vars boot` line, NULs only.
 """
 
 from __future__ import annotations
@@ -64,7 +65,9 @@ def format(nodes: StoredNodes) -> str:  # noqa: A001
     lines.append(_file_line(nodes.id, nodes.address, own_flags, is_self=True))
     lines += [_file_line(peer.id, peer.address, peer.flags) for peer in nodes.peers]
     lines += [f"vars peer {p.id} {p.boot} {p.since}" for p in nodes.peers if p.boot or p.since]
-    lines += [f"forgotten {id}{' all' if everywhere else ''}" for id, everywhere in nodes.forgotten]
+    lines += [
+        f"forgotten {node}{' all' if everywhere else ''}" for node, everywhere in nodes.forgotten
+    ]
     return "\n".join(lines) + "\n"
 
 
@@ -99,16 +102,16 @@ def flag_names(flags: int, *, is_self: bool = False, is_handshake: bool = False)
 
 
 def node_line(
-    id: NodeId | str, where: str, flags: str, pinged: int, ponged: int, is_connected: bool
+    node: NodeId | str, where: str, flags: str, pinged: int, ponged: int, is_connected: bool
 ) -> str:
     """One line of CLUSTER NODES, without its end; times are ms, 0 for none."""
     state = "connected" if is_connected else "disconnected"
-    return f"{id} {where} {flags} {pinged} {ponged} {state}"
+    return f"{node} {where} {flags} {pinged} {ponged} {state}"
 
 
-def _file_line(id: NodeId, address: Address, flags: int, *, is_self: bool = False) -> str:
+def _file_line(node: NodeId, address: Address, flags: int, *, is_self: bool = False) -> str:
     where = f"{join_host(address.host, address.port)}@{address.bus_port}"
-    return node_line(id, where, flag_names(flags, is_self=is_self), 0, 0, is_self)
+    return node_line(node, where, flag_names(flags, is_self=is_self), 0, 0, is_self)
 
 
 def _number(text: str, most: int) -> int | None:
@@ -168,12 +171,12 @@ class _Reader:
                 + (f" ({self.warnings[0]})" if self.warnings else "")
                 + ". Mend the file, or move it away to start as a new node"
             )
-        id, address, flags = self.own
+        node, address, flags = self.own
         if self.boot is None:
             self._say("no 'vars boot' line: boot numbers start again")
         boot, since, leaving = self.boot or (0, 0, bool(flags & LEAVING))
-        if self.peers.pop(id, None):
-            self._say(f"{id} is this node itself, its line as a peer is dropped")
+        if self.peers.pop(node, None):
+            self._say(f"{node} is this node itself, its line as a peer is dropped")
         self._cut_surplus()
         peers = (
             attrs.evolve(p, boot=self.boots[p.id][0], since=self.boots[p.id][1])
@@ -183,7 +186,7 @@ class _Reader:
             if p.id not in self.forgotten
         )
         return StoredNodes(
-            id=id,
+            id=node,
             address=address,
             boot=boot,
             since=since,
@@ -200,7 +203,7 @@ class _Reader:
         if len(self.peers) > PEERS_MAX:
             self._say(f"{len(self.peers)} peers, the first {PEERS_MAX} are kept")
             self.peers = dict(list(self.peers.items())[:PEERS_MAX])
-        both = [id for id in self.peers if id in self.forgotten]
+        both = [node for node in self.peers if node in self.forgotten]
         if both:
             self._say(f"{len(both)} peers are forgotten ones, dropped: {both[0]}")
         if self.own is not None and self.forgotten.pop(self.own[0], None) is not None:
@@ -245,26 +248,26 @@ class _Reader:
                 self._refuse(index, line, why)
             self._warn(index, line, f"{why}, dropped")
             return
-        id = NodeId(words[0])
+        node = NodeId(words[0])
         address = _address(words[1])
         flags = self._flags(index, line, words[2])
         if is_self:
-            self._myself(index, line, id, address, flags)
+            self._myself(index, line, node, address, flags)
         elif address is None:
             self._warn(index, line, f"no address: {words[1]!r:.60}, dropped")
-        elif id in self.peers:
+        elif node in self.peers:
             self._warn(index, line, "this id stands twice, the first line counts")
         else:
-            self.peers[id] = StoredPeer(id=id, address=address, flags=flags)
+            self.peers[node] = StoredPeer(id=node, address=address, flags=flags)
 
     def _myself(
-        self, index: int, line: str, id: NodeId, address: Address | None, flags: int
+        self, index: int, line: str, node: NodeId, address: Address | None, flags: int
     ) -> None:
         if self.own is not None:
             self._refuse(index, line, f"a second {MYSELF} line, the first is line {self.own_line}")
         if address is None:
             self._warn(index, line, "own address can't be read, it comes from the configuration")
-        self.own = (id, address or NOWHERE, flags)
+        self.own = (node, address or NOWHERE, flags)
         self.own_line = index
 
     def _flags(self, index: int, line: str, text: str) -> int:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Protocol
 import attrs
 
 from cluster.messages import FAILED, LEAVING, NOADDR, SUSPECT
-from cluster.nodeid import NodeId
 
 if TYPE_CHECKING:
+    from cluster.nodeid import NodeId
     from cluster.ready import ConnId, DialId
 
 BACKOFF_FIRST_MS = 100
@@ -68,7 +68,7 @@ class Backoff:
 
 @attrs.define(eq=False)
 class Peer:
-    """One known node. It's reachable if `link` (mine to it) and `inbound` (its to me) are there and it isn't suspect."""
+    """One known node; `link` is my connection to it, `inbound` its to me."""
 
     id: NodeId
     address: Address
@@ -80,7 +80,6 @@ class Peer:
     is_suspect: bool = False
     is_failed: bool = False
     is_ghost: bool = False  # another id answers at its address
-    is_announced: bool = False  # it announced its host itself, sockets don't count
     alternate: Address | None = None  # tried when dialing `address` fails
     dial: DialId | None = None
     link: ConnId | None = None

@@ -1,17 +1,20 @@
 """What membership wants done after a batch of inputs; the bus (or the simulator) does it.
 
-ConnId names one connection, dialed or accepted, for its life; the owner draws them, never reusing one.
+ConnId names one connection, dialed or accepted, for its life; the owner draws them, never reusing
+one.
 """
 
 from __future__ import annotations
 
-from typing import NewType
+from typing import TYPE_CHECKING, NewType
 
 import attrs
 
 from cluster.handshake import Identity
-from cluster.nodeid import NodeId
-from cluster.view import ClusterView
+
+if TYPE_CHECKING:
+    from cluster.nodeid import NodeId
+    from cluster.view import ClusterView
 
 __all__ = ["ClusterReady", "ConnId", "Dial", "DialId", "Identity", "Note"]
 
@@ -23,8 +26,8 @@ DialId = NewType("DialId", int)
 class Dial:
     """Open a connection to host:bus_port and shake hands.
 
-    `expected` is the id that must answer, or None for a MEET by address. `is_meet` tells the other side that it may
-    list us although it doesn't know us yet.
+    `expected` is the id that must answer, or None for a MEET by address. `is_meet` tells the other
+    side that it may list us although it doesn't know us yet.
     """
 
     dial: DialId
@@ -49,8 +52,10 @@ class ClusterReady:
 
     nodes_file: str | None = None  # new text of nodes.conf, None if unchanged
     dials: list[Dial] = attrs.Factory(list)
-    frames: list[tuple[ConnId, bytes]] = attrs.Factory(list)  # frame bodies, without the length prefix
+    # Frame bodies, without the length prefix.
+    frames: list[tuple[ConnId, bytes]] = attrs.Factory(list)
     closes: list[ConnId] = attrs.Factory(list)
-    payloads: list[tuple[NodeId, int, bytes]] = attrs.Factory(list)  # (sender, its boot, opaque payload) for the core
+    # (sender, its boot, opaque payload) for the core.
+    payloads: list[tuple[NodeId, int, bytes]] = attrs.Factory(list)
     view: ClusterView | None = None  # set if it changed
     notes: list[Note] = attrs.Factory(list)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING
 
 import attrs
 
-from cluster.handshake import Identity
 from cluster.messages import LEAVING
-from cluster.nodeid import NodeId
 from cluster.nodesfile import StoredNodes, StoredPeer, flag_names, join_host, node_line
 from cluster.peer import Address, Meeting, Peer
 from cluster.view import ClusterView, MemberView
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from cluster.handshake import Identity
+    from cluster.nodeid import NodeId
 
 
 @attrs.frozen

@@ -20,7 +20,7 @@ from disque.core.copies import (
     tell_others,
 )
 from disque.core.job import Event, Job, JobState
-from disque.core.jobqueue import JobQueue
+from disque.core.jobqueue import PAUSE_IN, JobQueue
 from disque.core.ready import ClientId, Delivery, NilArray, Status
 from disque.core.state import AddWait, GetWait, State, fail, next_stamp, record, reply, wake
 
@@ -43,7 +43,9 @@ def queue_of(state: State, name: bytes) -> JobQueue:
 def is_paused_in(state: State, name: bytes) -> bool:
     """True if the queue takes no new jobs at this node."""
     queue = state.queues.get(name)
-    return queue is not None and queue.is_paused_in
+    if queue is not None:
+        return queue.is_paused_in
+    return name in state.pauses and bool(state.pauses[name][2] & PAUSE_IN)
 
 
 def may_queue(state: State, job: Job) -> bool:

@@ -271,7 +271,7 @@ def _on_keep(state: State, peer: NodeId, said: msg.Keep) -> None:
     if job is None:
         return
     if state.view.is_leaving:
-        send(state, (peer,), msg.Refused(said.id))
+        send(state, (peer,), msg.Refused(said.id, is_queue_only=False))
     else:
         send(state, (peer,), own_word(state, job))
 

@@ -159,7 +159,7 @@ def _give(state: State, queue: JobQueue, peer: NodeId, count: int) -> int:
         job = state.jobs[queue.keys.first()[2]]
         if job.retry_ms:
             _give_copy(state, job, peer)
-        elif can_move_to(state, peer):
+        elif can_move_to(state, peer, queue.name):
             move_out(state, job, peer)
         else:
             break
@@ -190,7 +190,7 @@ def on_your_jobs(state: State, peer: NodeId, said: msg.YourJobs) -> None:
         answer_unknown(state, peer, said.id)
         return
     if state.view.is_leaving or is_paused_in(state, said.spec.queue):
-        send(state, (peer,), msg.Refused(said.id))
+        send(state, (peer,), msg.Refused(said.id, not state.view.is_leaving))
         return
     _count_import(state, peer, said.spec.queue)
     job = state.jobs.get(said.id)

@@ -82,11 +82,13 @@ def request_walk(state: State, peer: Peer) -> None:
     walk = peer.walk
     limits = state.limits
     if walk is None:
-        walk = peer.walk = Walk(peer.id, _ids_to_say(state), gap_ms=limits.heal_gap_first_ms)
+        ids, ends = _ids_to_say(state)
+        walk = peer.walk = Walk(peer.id, ids, ends, gap_ms=limits.heal_gap_first_ms)
         walk.started_at = state.now_ms
         wake(state, walk, state.now_ms)
     elif walk.position == 0 and walk.batch_end == 0:
-        wake(state, walk, state.now_ms)  # it hasn't begun
+        walk.ids, walk.ends = _ids_to_say(state)  # it hasn't begun, and what it would say is old
+        wake(state, walk, state.now_ms)
     else:
         walk.is_due_again = True
         if walk.wake_at is None:
@@ -94,8 +96,10 @@ def request_walk(state: State, peer: Peer) -> None:
             wake(state, walk, state.now_ms)
 
 
-def _ids_to_say(state: State) -> list[JobId]:
-    return [*state.undone, *state.dummies, *state.jobs]
+def _ids_to_say(state: State) -> tuple[list[JobId], int]:
+    """Ends first: nobody should be asked to keep what is over (B4.2); then all, of which a walk skips the ends."""
+    ends = [*state.undone, *state.dummies]
+    return [*ends, *state.jobs], len(ends)
 
 
 def walk_due(state: State, walk: Walk) -> None:
@@ -110,8 +114,9 @@ def walk_due(state: State, walk: Walk) -> None:
     end = min(len(walk.ids), walk.position + _SCAN_MAX)
     while at < end and said < state.limits.heal_batch:
         job = state.jobs.get(walk.ids[at])
+        is_end_phase = at < walk.ends
         at += 1
-        if job is not None:
+        if job is not None and job.is_done == is_end_phase:
             said += _say_again(state, job, walk.peer)
     if said:
         walk.batch_end = at
@@ -148,7 +153,7 @@ def _end_walk(state: State, walk: Walk) -> None:
         peer.walk = None
         return
     walk.is_due_again = False
-    walk.ids = _ids_to_say(state)
+    walk.ids, walk.ends = _ids_to_say(state)
     walk.position = walk.batch_end = 0
     wake(state, walk, state.now_ms + walk.gap_ms)
     walk.gap_ms = min(walk.gap_ms * 2, state.limits.heal_gap_max_ms)

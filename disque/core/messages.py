@@ -64,9 +64,10 @@ class GotJob:
 
 @value
 class Refused:
-    """I won't keep a copy now: full, leaving or paused (M25)."""
+    """I won't keep a copy now: of this queue (it is paused), or of any (M25)."""
 
     id: JobId
+    is_queue_only: bool
 
 
 @value
@@ -458,7 +459,7 @@ _REASON: tuple[_Writes, _Reads] = (_plain, _Reader.reason)
 _SCHEMA: tuple[tuple[int, type[Any], tuple[tuple[str, tuple[_Writes, _Reads]], ...]], ...] = (
     (1, ReplJob, (("id", _ID), ("spec", _SPEC), ("body", _BYTES), ("facts", _FACTS))),
     (2, GotJob, (("id", _ID), ("boot", _INT), ("clock", _INT))),
-    (3, Refused, (("id", _ID),)),
+    (3, Refused, (("id", _ID), ("is_queue_only", _FLAG))),
     (4, WillQueue, (("id", _ID), ("facts", _FACTS))),
     (5, Have, (("id", _ID), ("facts", _FACTS))),
     (6, Unknown, (("id", _ID), ("boot", _INT), ("clock", _INT))),

@@ -14,9 +14,9 @@ from disque.core.job import Event, Job, JobState
 from disque.core.state import OpenMove, Peer, State, is_willing, peer_of, record, send, wake
 
 
-def can_move_to(state: State, node: NodeId) -> bool:
-    """True if one more move to this peer may be opened (B6.2)."""
-    if not is_willing(state, node) or state.view.members[node].boot == 0:
+def can_move_to(state: State, node: NodeId, queue: bytes) -> bool:
+    """True if one more move of this queue to this peer may be opened (B6.2)."""
+    if not is_willing(state, node, queue) or state.view.members[node].boot == 0:
         return False
     return len(peer_of(state, node).moves) < state.limits.moves_open_max
 
@@ -29,6 +29,7 @@ def move_out(state: State, job: Job, node: NodeId) -> None:
     peer.move_next += 1
     peer.moves[boot, n] = OpenMove(job, boot, n)
     shift(state, job, Event.MOVE)
+    job.queued_at = node
     record(state, "move", job.id, node, boot, n, is_urgent=True)
     wake(state, job, job.expires_at)
     body = job.body

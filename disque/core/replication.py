@@ -43,7 +43,7 @@ from disque.core.state import (
     fail,
     intern_nodes,
     is_willing,
-    peer_of,
+    note_refusal,
     reply,
     salted,
     send,
@@ -73,8 +73,9 @@ def add_job(state: State, client: ClientId, command: cmd.AddJob) -> None:
     job.state = JobState.WAITING if is_waiting else JobState.ACTIVE
     insert(state, job)
     record_copy(state, job)
-    send(state, targets, _copy_for(state, job))
     job.word_at = state.now_ms
+    if targets:
+        send(state, targets, _copy_for(state, job))
     if is_waiting:
         _wait_for_copies(state, client, command, job, aim)
         return
@@ -95,11 +96,10 @@ def _refusal(state: State, command: cmd.AddJob, aim: int) -> tuple[str, str] | N
     if command.replicate is not None and command.replicate - 1 > _hopeful_count(state):
         return ("NOREPL", _NO_NODES)
     queue = state.queues.get(command.queue)
-    if queue is not None:
-        if command.maxlen is not None and len(queue) >= command.maxlen:
-            return ("MAXLEN", "Queue is already longer than the specified MAXLEN count")
-        if queue.is_paused_in:
-            return ("PAUSED", "Queue paused in input, try later")
+    if queue is not None and command.maxlen is not None and len(queue) >= command.maxlen:
+        return ("MAXLEN", "Queue is already longer than the specified MAXLEN count")
+    if is_paused_in(state, command.queue):
+        return ("PAUSED", "Queue paused in input, try later")
     return None
 
 
@@ -144,7 +144,8 @@ def _pick(state: State, job: Job, count: int) -> tuple[NodeId, ...]:
     """Willing peers that aren't holders yet, in salted order."""
     if count <= 0:
         return ()
-    willing = [node for node in state.up if node not in job.holders and is_willing(state, node)]
+    queue = job.queue
+    willing = [n for n in state.up if n not in job.holders and is_willing(state, n, queue)]
     return tuple(salted(job.id, willing)[:count])
 
 
@@ -192,7 +193,8 @@ def wanted_copies(state: State, wait: AddWait) -> int:
     """W: REPLICATE as given, else what can be had now of the aim (M25)."""
     if wait.wanted is not None:
         return wait.wanted
-    willing = sum([is_willing(state, node) for node in state.up])
+    queue = wait.job.queue
+    willing = sum([is_willing(state, node, queue) for node in state.up])
     return min(wait.job.live_spec.replicate, 1 + willing)
 
 
@@ -213,9 +215,12 @@ def add_due(state: State, wait: AddWait) -> None:
 def more_copies(state: State, wait: AddWait, *, extra: int = 0) -> None:
     """Ask nodes that weren't asked yet, as far as copies are missing, and the silent ones once more."""
     job = wait.job
-    silent = [node for node in others(state, job) if not job.claims.get(node, (0, 0, False))[2]]
-    hoped_for = sum([node in state.up_set and is_willing(state, node) for node in silent])
-    missing = wanted_copies(state, wait) - copy_count(state, job) - hoped_for
+    silent = [
+        node
+        for node in others(state, job)
+        if is_willing(state, node, job.queue) and not job.claims.get(node, (0, 0, False))[2]
+    ]
+    missing = wanted_copies(state, wait) - copy_count(state, job) - len(silent)
     surplus = min(extra, wait.extra_left)
     targets = _pick(state, job, max(missing, surplus))
     wait.extra_left -= max(0, len(targets) - max(missing, 0))
@@ -256,7 +261,7 @@ def on_repl_job(state: State, peer: NodeId, said: msg.ReplJob) -> None:
             state, peer, said.id
         )  # at most once has no copies (B6.1); expired is refused (M12)
     elif state.view.is_leaving or is_paused_in(state, said.spec.queue):
-        send(state, (peer,), msg.Refused(said.id))
+        send(state, (peer,), msg.Refused(said.id, not state.view.is_leaving))
     else:
         ask_at = state.now_ms + said.facts.due_in + said.spec.retry_ms
         job = store_copy(state, said, ask_at=ask_at)
@@ -290,7 +295,10 @@ def on_got_job(state: State, peer: NodeId, said: msg.GotJob) -> None:
 
 def on_refused(state: State, peer: NodeId, said: msg.Refused) -> None:
     """A peer won't keep a copy now: leave it alone for a while, ask another (M25, B3.7)."""
-    peer_of(state, peer).refused_until = state.now_ms + state.limits.refused_for_ms
+    job = state.jobs.get(said.id)
+    if job is None or job.is_done:
+        return
+    note_refusal(state, peer, job.queue if said.is_queue_only else None)
     wait = state.adding.get(said.id)
     if wait is not None:
         more_copies(state, wait)

@@ -46,6 +46,7 @@ from disque.core.state import (
     reply,
     salted,
     send,
+    wake,
 )
 
 _PAUSED_RETRY_0_MS = 1_000  # an owner whose queue takes nothing looks again after this
@@ -85,8 +86,7 @@ def _ask(state: State, job: Job) -> None:
     step = min(max(job.retry_ms // 20, limits.rank_step_min_ms), limits.rank_step_max_ms)
     turn = due_at(job) + rank(state, job.id, others(state, job)) * step
     if state.now_ms < turn:
-        job.ask_at = turn
-        book(state, job)
+        wake(state, job, min(turn, job.expires_at))
         return
     state.asks[job.id] = Ask(dict.fromkeys(targets), state.now_ms + limits.ask_wait_ms)
     job.word_at = state.now_ms
@@ -242,7 +242,8 @@ def on_waiting(state: State, peer: NodeId, said: msg.Waiting) -> None:
     if job is None or job.is_done or not job.retry_ms:
         return
     state.asks.pop(job.id, None)
-    job.ask_at = state.now_ms + min(said.wait_ms, job.retry_ms)
+    wait = min(max(said.wait_ms, state.limits.rank_step_min_ms), job.retry_ms)
+    job.ask_at = state.now_ms + wait
     if job.state is JobState.QUEUED:
         unqueue(state, job)
     elif job.state is JobState.ACTIVE:

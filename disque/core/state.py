@@ -105,7 +105,8 @@ class Peer:
     id: NodeId
     boot: int = 0
     since: int = 0
-    refused_until: int = 0  # ms; it said REFUSED not long ago
+    # Until when it is not asked for copies, of one queue or (None) of any: it said REFUSED not long ago (M25)
+    refused: dict[bytes | None, int] = attrs.Factory(dict)
 
     # Moves out, to its present boot (B6)
     moves: dict[tuple[int, int], OpenMove] = attrs.Factory(dict)  # (its boot, n)
@@ -129,6 +130,7 @@ class Walk:
 
     peer: NodeId
     ids: list[JobId]
+    ends: int  # how many of them, first, were done entries
     position: int = 0
     batch_end: int = 0  # position after the batch under way
     seq: int = 0  # of the batch under way, 0: none
@@ -278,11 +280,26 @@ def reachable(state: State, nodes: Iterable[NodeId]) -> list[NodeId]:
     return [node for node in nodes if node in up]
 
 
-def is_willing(state: State, node: NodeId) -> bool:
+def is_willing(state: State, node: NodeId, queue: bytes) -> bool:
     """True if a copy may be offered to this peer: reachable, not leaving, no refusal lately."""
     if node not in state.up_set or state.view.members[node].is_leaving:
         return False
-    return peer_of(state, node).refused_until <= state.now_ms
+    refused = peer_of(state, node).refused
+    if not refused:
+        return True
+    return max(refused.get(None, 0), refused.get(queue, 0)) <= state.now_ms
+
+
+_REFUSALS_MAX = 1_000
+
+
+def note_refusal(state: State, node: NodeId, queue: bytes | None) -> None:
+    """A peer takes no copies now, of one queue or (None) of any (M25)."""
+    refused = peer_of(state, node).refused
+    refused.pop(queue, None)
+    refused[queue] = state.now_ms + state.limits.refused_for_ms
+    if len(refused) > _REFUSALS_MAX:
+        del refused[next(iter(refused))]
 
 
 def peer_of(state: State, node: NodeId) -> Peer:

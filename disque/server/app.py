@@ -23,9 +23,11 @@ import disque
 from cluster.bus import Bus, BusLimits, NodesFileLock, load_nodes_file, save_nodes_file
 from cluster.errors import NodesFileError
 from cluster.link import LinkLimits
+from cluster.membership import MembershipConfig
 from cluster.nodeid import NODE_ID_CHARS, node_id_from_bytes
 from cluster.ready import Identity
 from disque.broker import Broker, BrokerSettings
+from disque.core.limits import Limits
 from disque.errors import ConfigError
 from disque.server import dispatch
 from disque.server.addresses import is_loopback
@@ -47,7 +49,7 @@ if TYPE_CHECKING:
 
 EXIT_BUG = 70  # EX_SOFTWARE
 FAREWELL_S = 5.0  # for replies that are owed when the server ends
-FILES_RESERVED = 64  # descriptors kept for the bus, listeners and files
+FILES_RESERVED = 32  # descriptors kept for the bus, listeners and files; Disque's
 GC_THRESHOLDS = (
     50_000,
     20,
@@ -123,7 +125,21 @@ class Server:
             bus_port=config.cluster_announce_bus_port or config.bus_port,
         )
         return Broker(
-            settings=self._broker_settings(),
+            settings=BrokerSettings(
+                membership=MembershipConfig(
+                    node_timeout_ms=config.cluster_node_timeout,
+                    host=identity.host,
+                    port=identity.port,
+                    bus_port=identity.bus_port,
+                ),
+                limits=Limits(
+                    tombstones_max=config.tombstones_max,
+                    dummies_max=config.dummies_max,
+                    marks_max=config.marks_max,
+                    queue_idle_max_ms=config.queue_max_idle * 1000,
+                    link_wait_max_ms=config.cluster_node_timeout,
+                ),
+            ),
             identity=identity,
             stored=stored,
             dice=random.Random(),
@@ -232,7 +248,7 @@ class Server:
     # The node table
 
     async def _save_nodes(self, text: str) -> None:
-        """Store the node table in a thread: fsync may take long, and PINGs must go on."""
+        """Store the node table in a thread: fsync may take long, and readers go on meanwhile."""
         try:
             await trio.to_thread.run_sync(save_nodes_file, self._nodes_path, text)
         except OSError as error:
@@ -273,7 +289,9 @@ class Server:
         elif name == "cluster-node-timeout":
             self.turns.open()
             self.turns.broker.set_node_timeout(config.cluster_node_timeout)
-            self._bus.set_out_wait_max_ms(config.cluster_node_timeout)
+            # Ends of jobs count on frames never waiting longer than Limits say (merge-rules M12).
+            longest_ms = self.turns.broker.settings.limits.link_wait_max_ms
+            self._bus.set_out_wait_max_ms(min(config.cluster_node_timeout, longest_ms))
         elif name.startswith("cluster-announce-"):
             self.turns.open()
             self.turns.broker.set_announce(

@@ -38,6 +38,7 @@ READ_BYTES_LARGE = 1 << 20  # while a large body arrives
 ACCEPTS_A_TURN = 100
 FAREWELLS_MAX = 64  # refused connections that are closed politely at a time
 LINGER_S = 1.0  # how long a closed connection's input is drained, lest a reset loses the reply
+FAREWELL_LINGER_S = 0.1  # the same when the server ends
 STALL_S = 10.0  # a closing connection that takes no byte for so long is dropped
 CRON_S = 1.0
 _TCP_CLOSED = (7, 8)  # TCP_INFO: CLOSE, CLOSE_WAIT
@@ -85,6 +86,7 @@ class Clients:
         self._nursery: trio.Nursery | None = None
         self._last_id = 0
         self._farewells = 0
+        self._linger_s = LINGER_S
         self._is_complaining = False  # about a lack of file descriptors
         self._accepting = trio.CancelScope()
 
@@ -144,6 +146,7 @@ class Clients:
     async def farewell(self, patience_s: float) -> None:
         """Accept nobody more, run nothing more, send what is owed, then close all."""
         self._accepting.cancel()
+        self._linger_s = FAREWELL_LINGER_S
         for client in list(self.by_id.values()):
             client.close_soon()
         with trio.move_on_after(patience_s):
@@ -163,7 +166,7 @@ class Clients:
                         await self._bear_lack_of_files(error)
                     break
                 self._is_complaining = False
-                self._admit(sock, address)
+                self.admit(sock, address)
 
     async def _bear_lack_of_files(self, error: OSError) -> None:
         """Say it once and breathe: the waiting connection keeps the listener readable."""
@@ -172,12 +175,12 @@ class Clients:
             self._events.event("warning", "accept-failed", reason=error.strerror)
         await trio.sleep(0.1)
 
-    def _admit(self, sock: socket.socket, address: Any) -> None:
-        """Serve a new connection, or say why not."""
+    def admit(self, sock: socket.socket, address: Any) -> None:
+        """Serve a new connection, or say why not; `address` is accept's, judged by protected mode."""
         assert self._nursery is not None
         sock.setblocking(False)
         self._figures.connections_received += 1
-        is_unix = sock.family == socket.AF_UNIX
+        is_unix = not isinstance(address, tuple)
         is_local = is_unix or is_loopback(socket_host(address))
         if not (is_local or self.limits.is_open_to_all):
             self._refuse(sock, "DENIED", DENIED)
@@ -304,11 +307,10 @@ class Clients:
             if client.sent_bytes == sent_bytes and not client.is_flushed:
                 client.die()
 
-    @staticmethod
-    async def _drain(sock: socket.socket) -> None:
+    async def _drain(self, sock: socket.socket) -> None:
         """End our side and read for a moment: closing over unread input destroys what we said."""
         sock.shutdown(socket.SHUT_WR)
-        with trio.move_on_after(LINGER_S):
+        with trio.move_on_after(self._linger_s):
             while True:
                 await trio.lowlevel.wait_readable(sock)
                 if not sock.recv(READ_BYTES):

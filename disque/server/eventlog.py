@@ -51,7 +51,12 @@ class EventLog:
 
     def note(self, level: str, event: str, facts: tuple[tuple[str, object], ...]) -> None:
         """Write an event that pure code noted (cluster.ready.Note)."""
-        self.event(_OF_NOTE.get(level, "notice"), event, **dict(facts))
+        self.event(_OF_NOTE.get(level, "notice"), event.replace("_", "-"), **dict(facts))
+
+    def close(self) -> None:
+        """Give up the file; standard output stays open."""
+        if self._sink is not sys.stdout.buffer:
+            self._sink.close()
 
     def write(self, text: str) -> None:
         """Write text as it is (a traceback); errors of the sink are swallowed."""

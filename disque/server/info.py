@@ -88,6 +88,7 @@ Field = tuple[str, object]
 
 def info_text(shell: Shell, section: bytes) -> bytes:
     """INFO's bulk; `section` is lower case, b"default" leaves commandstats out."""
+    names: tuple[bytes, ...]
     if section == b"default":
         names = SECTIONS[:-1]
     elif section == b"all":
@@ -175,11 +176,12 @@ def _memory(shell: Shell) -> list[Field]:
 
 
 def _jobs(shell: Shell) -> list[Field]:
-    return shell.job_fields()
+    figures = shell.broker.engine.statistics()
+    return [("registered_jobs", figures.registered_jobs), ("queued_jobs", figures.queued_jobs)]
 
 
 def _queues(shell: Shell) -> list[Field]:
-    return [("registered_queues", shell.queue_count())]
+    return [("registered_queues", shell.broker.engine.statistics().registered_queues)]
 
 
 def _persistence(shell: Shell) -> list[Field]:

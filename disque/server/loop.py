@@ -55,9 +55,9 @@ class Frames(Protocol):
 
     def apply(
         self,
-        dials: Iterable[Dial],
-        frames: Iterable[tuple[ConnId, bytes]],
-        closes: Iterable[ConnId],
+        dials: Sequence[Dial],
+        frames: Sequence[tuple[ConnId, bytes]],
+        closes: Sequence[ConnId],
     ) -> None:
         """Dial, write once a link, close."""
         ...

@@ -50,6 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ConfigError as error:
         sys.stderr.write(f"disque-server: {error}\n")
         return EXIT_WRONG
+    except KeyboardInterrupt:  # before the server heeds signals
+        return EXIT_WRONG
 
 
 def help_text() -> str:

@@ -13,7 +13,7 @@ from disque.core.value import value
 from disque.resp import encoder
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from disque.resp.encoder import Protocol
 
@@ -32,10 +32,7 @@ class Pairs:
     items: Mapping[bytes, Answer]
 
 
-Answer: TypeAlias = (
-    "int | bytes | Status | Failure | NilArray | Delivery | Verbatim | Pairs | list[Answer]"
-    " | list[Reply] | None"
-)
+Answer: TypeAlias = "int | bytes | Status | Failure | NilArray | Delivery | Verbatim | Pairs | Sequence[Answer] | None"
 
 
 def render(reply: Answer | Reply, proto: Protocol) -> bytes:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 EVERYWHERE = ("0.0.0.0", "::")
-_NO_SUCH_FAMILY = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.EPROTONOSUPPORT)
+_TAKEN = (errno.EADDRINUSE, errno.EACCES)
 
 
 def listen(hosts: Sequence[str], port: int, backlog: int) -> list[socket.socket]:
@@ -32,7 +32,7 @@ def listen(hosts: Sequence[str], port: int, backlog: int) -> list[socket.socket]
             try:
                 listeners += _listen_on(host, port, backlog)
             except OSError as error:
-                if not hosts and listeners and error.errno in _NO_SUCH_FAMILY:
+                if not hosts and listeners and error.errno not in _TAKEN:
                     continue  # a machine without IPv6
                 text = error.strerror or str(error)
                 raise ConfigError(f"can't listen on {join_host_port(host, port)}: {text}") from None

@@ -45,12 +45,20 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.sim", description=__doc__)
-    parser.add_argument("--seeds", type=_range, default=(0, 99), metavar="A..B", help="both ends included")
-    parser.add_argument("--seed", type=lambda text: int(text, 0), help="one seed, with its plan and digest")
+    parser.add_argument(
+        "--seeds", type=_range, default=(0, 99), metavar="A..B", help="both ends included"
+    )
+    parser.add_argument(
+        "--seed", type=lambda text: int(text, 0), help="one seed, with its plan and digest"
+    )
     parser.add_argument("--trace", action="store_true", help="with --seed: print the whole story")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
-    parser.add_argument("--stories", type=int, default=1, help="how many failing seeds tell their story")
-    parser.add_argument("--failures-max", type=int, default=20, help="stop after so many failing seeds")
+    parser.add_argument(
+        "--stories", type=int, default=1, help="how many failing seeds tell their story"
+    )
+    parser.add_argument(
+        "--failures-max", type=int, default=20, help="stop after so many failing seeds"
+    )
     return parser.parse_args(arguments)
 
 

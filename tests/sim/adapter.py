@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import attrs
 
 from cluster import nodesfile
+from cluster.membership import MembershipConfig
 from cluster.nodeid import NodeId, node_id_from_bytes
 from cluster.ready import Identity
 from disque.broker import Broker, BrokerSettings
@@ -59,10 +60,7 @@ def make_broker(world: World, node: Node, now_ms: int) -> tuple[Broker, Identity
     identity = Identity(node.id, boot, boot, host, PORT, node.bus_port)
     settings = BrokerSettings(
         limits=attrs.evolve(Limits(), **profile.limits),  # type: ignore[arg-type]
-        node_timeout_ms=profile.node_timeout_ms,
-        host=host,
-        port=PORT,
-        bus_port=node.bus_port,
+        membership=MembershipConfig(profile.node_timeout_ms, host, PORT, node.bus_port),
     )
     dice = fresh_stream(profile.seed, f"dice {node.index} {node.life}")
     broker = Broker(settings=settings, identity=identity, stored=stored, dice=dice, now_ms=now_ms)
@@ -96,18 +94,21 @@ def snapshot(state: State, job: bytes) -> Copy:
         grave = state.tombstones.get(JobId(job)) or state.long_tombstones.get(JobId(job))
         if grave is None:
             return NONE
-        return Copy("tombstone", grave.holders, grave.told, int(grave.reason), expires_at=grave.expires_at)
+        return Copy(
+            "tombstone", grave.holders, grave.told, int(grave.reason), expires_at=grave.expires_at
+        )
     return _copy_of(entry)
 
 
+def _kind_of(entry: Job) -> str:
+    if entry.state is JobState.DONE:
+        return "done" if entry.holders else "dummy"
+    return _KINDS[entry.state]
+
+
 def _copy_of(entry: Job) -> Copy:
-    is_done = entry.state is JobState.DONE
-    if is_done:
-        kind = "done" if entry.holders else "dummy"
-    else:
-        kind = _KINDS[entry.state]
     return Copy(
-        kind=kind,
+        kind=_kind_of(entry),
         holders=entry.holders,
         told=entry.told,
         reason=int(entry.reason or 0),
@@ -119,8 +120,15 @@ def _copy_of(entry: Job) -> Copy:
         lease_end=entry.lease_end(),
         retry_ms=entry.spec.retry_ms if entry.spec is not None else 0,
         has_body=entry.body is not None,
-        is_spent=entry.is_kept_out,
+        is_spent=entry.is_kept_out or _is_dequeued(entry),
     )
+
+
+def _is_dequeued(entry: Job) -> bool:
+    """RETRY 0 and taken out of its queue by DEQUEUE: only ENQUEUE brings it back."""
+    spec = entry.spec
+    is_active = entry.state is JobState.ACTIVE
+    return is_active and spec is not None and not spec.retry_ms and entry.ask_at >= entry.expires_at
 
 
 def body_of(state: State, job: bytes) -> bytes | None:
@@ -132,6 +140,16 @@ def body_of(state: State, job: bytes) -> bytes | None:
 def job_ids(state: State) -> list[bytes]:
     """Live copies, done entries and dummies."""
     return list(state.jobs)
+
+
+def changed_ids(state: State, seen: Mapping[bytes, Copy]) -> list[bytes]:
+    """Jobs of another kind than was seen: what timers did without a word."""
+    return [job for job, entry in state.jobs.items() if job not in seen or seen[job].kind != _kind_of(entry)]
+
+
+def counters(state: State) -> tuple[int, ...]:
+    """How many jobs are in each state, and how many graves there are: equal before and after if nothing changed."""
+    return (*state.by_state, len(state.dummies), len(state.tombstones), len(state.long_tombstones))
 
 
 def live_ids(state: State) -> list[bytes]:

@@ -51,6 +51,11 @@ class Copy:
         return self.kind in LIVE
 
     @property
+    def may_be_offered(self) -> bool:
+        """Live, and neither spent (RETRY 0, handed out) nor on its way to another owner."""
+        return self.is_live and self.kind != "moving" and not self.is_spent
+
+    @property
     def is_ended(self) -> bool:
         """The end of the job is known here."""
         return self.kind in ENDED
@@ -67,7 +72,9 @@ def s1_done_stays_done(job: bytes, before: Copy, after: Copy) -> Found:
     return None
 
 
-def s2_told_is_true(job: bytes, told: Collection[str], knew: Collection[str], wiped: Collection[str]) -> Found:
+def s2_told_is_true(
+    job: bytes, told: Collection[str], knew: Collection[str], wiped: Collection[str]
+) -> Found:
     """n in T means that n has stored done, or was wiped since."""
     liars = [node for node in told if node not in knew and node not in wiped]
     if liars:
@@ -82,7 +89,9 @@ def s3_settled_is_over(job: bytes, settled_at: int | None, what: str, *, is_excu
     return Violation("S3", job, f"settled at {settled_at} ms, but {what}")
 
 
-def s4_receiver_is_holder(job: bytes, holders: Collection[str], receivers: Collection[str], what: str) -> Found:
+def s4_receiver_is_holder(
+    job: bytes, holders: Collection[str], receivers: Collection[str], what: str
+) -> Found:
     """Before a copy leaves, its receiver is in H of the copy that it comes from."""
     missing = [node for node in receivers if node not in holders]
     if missing:
@@ -99,7 +108,9 @@ def s5_at_most_once(job: bytes, retry_ms: int, deliveries: int) -> Found:
 
 def s5_one_owner(job: bytes, copies: Mapping[str, Copy]) -> Found:
     """RETRY 0: at most one node may dispatch it; what moves or is spent can't be dispatched."""
-    owners = [n for n, c in copies.items() if c.kind in ("active", "queued", "waiting") and not c.is_spent]
+    owners = [
+        n for n, c in copies.items() if c.kind in ("active", "queued", "waiting") and not c.is_spent
+    ]
     if len(owners) > 1:
         return Violation("S5", job, f"RETRY 0 can be dispatched by {owners}")
     return None
@@ -111,13 +122,19 @@ def s6_some_copy_lives(life: Life, live: Collection[str], now: int, slack_ms: in
         return None
     if life.ordered("deljob", "fastack") or now >= life.added_at + life.command.ttl_ms - slack_ms:
         return None
-    return Violation("S6", life.id, f"answered ok at {life.ok_at} ms, no node has it and none was wiped")
+    return Violation(
+        "S6", life.id, f"answered ok at {life.ok_at} ms, no node has it and none was wiped"
+    )
 
 
-def s7_copies_at_reply(job: bytes, promised: int, holding: Collection[str], wiped: Collection[str]) -> Found:
+def s7_copies_at_reply(
+    job: bytes, promised: int, holding: Collection[str], wiped: Collection[str]
+) -> Found:
     """At the ok of an explicit REPLICATE that many nodes have stored the job; wipes of some are excused."""
     if len(dict.fromkeys([*holding, *wiped])) < promised:
-        return Violation("S7", job, f"REPLICATE {promised} answered ok, stored by {sorted(holding)} only")
+        return Violation(
+            "S7", job, f"REPLICATE {promised} answered ok, stored by {sorted(holding)} only"
+        )
     return None
 
 
@@ -160,7 +177,9 @@ def s10_not_late(job: bytes, life: Life, now: int, slack_ms: int) -> Found:
 def s11_lease_is_bounded(job: bytes, copy: Copy, now: int) -> Found:
     """No lease ends later than now + RETRY."""
     if copy.is_live and copy.lease_end > now + copy.retry_ms:
-        return Violation("S11", job, f"a lease of {copy.lease_end - now} ms, RETRY is {copy.retry_ms}")
+        return Violation(
+            "S11", job, f"a lease of {copy.lease_end - now} ms, RETRY is {copy.retry_ms}"
+        )
     return None
 
 
@@ -207,10 +226,16 @@ def s14_done_frees_body(job: bytes, copy: Copy) -> Found:
     return None
 
 
-def answered_in_time(job: bytes | None, kind: str, waited_ms: int, timeout_ms: int, slack_ms: int) -> Found:
+def answered_in_time(
+    job: bytes | None, kind: str, waited_ms: int, timeout_ms: int, slack_ms: int
+) -> Found:
     """ADDJOB and GETJOB are answered when their time-out ends, if their node is alive."""
     if waited_ms > timeout_ms + slack_ms:
-        return Violation("TIMEOUT", job, f"{kind} with a time-out of {timeout_ms} ms unanswered for {waited_ms} ms")
+        return Violation(
+            "TIMEOUT",
+            job,
+            f"{kind} with a time-out of {timeout_ms} ms unanswered for {waited_ms} ms",
+        )
     return None
 
 
@@ -220,7 +245,9 @@ def answered_in_time(job: bytes | None, kind: str, waited_ms: int, timeout_ms: i
 def q1_over_is_forgotten(node: str, left: Mapping[str, Collection[bytes]]) -> list[Violation]:
     """After the drain no node has jobs, unsettled ends, dummies, marks or (once aged) tombstones."""
     return [
-        Violation("Q1", next(iter(ids)), f"{node} still has {len(ids)} {what}") for what, ids in left.items() if ids
+        Violation("Q1", next(iter(ids)), f"{node} still has {len(ids)} {what}")
+        for what, ids in left.items()
+        if ids
     ]
 
 
@@ -229,9 +256,14 @@ def q2_holders_agree(job: bytes, copies: Mapping[str, Copy]) -> Found:
     seen: dict[object, str] = {}
     for node, copy in copies.items():
         if copy.is_live:
-            seen.setdefault((copy.holders, tuple(sorted(copy.dispatches.items())), tuple(sorted(copy.nacks.items()))), node)
+            counters = [tuple(sorted(counts.items())) for counts in (copy.dispatches, copy.nacks)]
+            seen.setdefault((copy.holders, *counters), node)
     if len(seen) > 1:
-        return Violation("Q2", job, "holders disagree: " + "; ".join(f"{n}: {facts}" for facts, n in seen.items()))
+        return Violation(
+            "Q2",
+            job,
+            "holders disagree: " + "; ".join(f"{n}: {facts}" for facts, n in seen.items()),
+        )
     return None
 
 
@@ -246,7 +278,9 @@ def q3_one_queued(job: bytes, copies: Mapping[str, Copy]) -> Found:
 def q5_quiet(messages: int, allowed: int, span_ms: int) -> Found:
     """Job messages die down when there is nothing to say."""
     if messages > allowed:
-        return Violation("Q5", None, f"{messages} job messages in {span_ms} quiet ms, {allowed} allowed")
+        return Violation(
+            "Q5", None, f"{messages} job messages in {span_ms} quiet ms, {allowed} allowed"
+        )
     return None
 
 
@@ -261,7 +295,11 @@ def q6_not_lost(life: Life, now: int, *, is_in_doubt: bool = False) -> Found:
         return None
     if not life.retry_ms and (is_in_doubt or life.wiped or life.ordered("dequeue")):
         return None
-    return Violation("Q6", life.id, f"answered ok at {life.ok_at} ms by n{life.node}, never delivered, no crash explains it")
+    return Violation(
+        "Q6",
+        life.id,
+        f"answered ok at {life.ok_at} ms by n{life.node}, never delivered, no crash explains it",
+    )
 
 
 def q10_no_late_delivery(life: Life, now: int, grace_ms: int) -> Found:
@@ -270,5 +308,7 @@ def q10_no_late_delivery(life: Life, now: int, grace_ms: int) -> Found:
         return None
     known_for = now - min(life.done_at.values())
     if known_for > grace_ms:
-        return Violation("Q10", life.id, f"delivered {known_for} ms after its end was stored, all healed")
+        return Violation(
+            "Q10", life.id, f"delivered {known_for} ms after its end was stored, all healed"
+        )
     return None

@@ -53,7 +53,9 @@ class Client:
         self.is_stopped = False
         self.known: list[JobId] = []
         self._connections: dict[int, ClientId] = {}
-        self._todo: list[tuple[int, int, str, JobId, int]] = []  # follow-ups: (at, order, kind, id, node)
+        self._todo: list[
+            tuple[int, int, str, JobId, int]
+        ] = []  # follow-ups: (at, order, kind, id, node)
         self._order = 0
         self._is_booked = False
         kinds = world.profile.ops
@@ -87,7 +89,9 @@ class Client:
             self._issue(kind, self._command(kind, job), self.world.nodes[node])
             return
         kind = self.dice.choices(self._kinds, self._weights)[0]
-        node = self.home if self.dice.random() < 0.6 else self.dice.randrange(self.world.profile.nodes)
+        node = (
+            self.home if self.dice.random() < 0.6 else self.dice.randrange(self.world.profile.nodes)
+        )
         self._issue(kind, self._command(kind, None), self.world.nodes[node])
 
     def _command(self, kind: str, job: JobId | None) -> cmd.Command:
@@ -173,11 +177,18 @@ class Client:
         timeout = command.timeout_ms if isinstance(command, cmd.AddJob | cmd.GetJob) else 0
         operation = Operation(self, kind, command, node, connection, self.world.now, timeout)
         self.operation = operation
-        self.world.at(self.world.now + self.dice.randrange(0, 3), lambda: self.world.deliver(operation))
+        self.world.at(
+            self.world.now + self.dice.randrange(0, 3), lambda: self.world.deliver(operation)
+        )
         if timeout and self.dice.random() < 0.02:
-            self.world.at(self.world.now + self.dice.randrange(timeout), lambda: self.give_up(operation, "left"))
+            self.world.at(
+                self.world.now + self.dice.randrange(timeout),
+                lambda: self.give_up(operation, "left"),
+            )
         elif not timeout:
-            self.world.at(self.world.now + PATIENCE_MS, lambda: self.give_up(operation, "no patience"))
+            self.world.at(
+                self.world.now + PATIENCE_MS, lambda: self.give_up(operation, "no patience")
+            )
 
     def give_up(self, operation: Operation | None, why: str) -> None:
         """Disconnect while an operation waits: its outcome stays unknown to us."""

@@ -56,24 +56,26 @@ class Totals:
         """Numbers."""
         seeds = max(1, self.seeds)
         operations, faults = sum(self.operations.values()), sum(self.faults.values())
+        hours, real_time = (
+            self.simulated_ms / 3_600_000,
+            self.simulated_ms / 1000 / max(wall_s, 0.001),
+        )
+        again = f"of them again {self.duplicates:,}, after an ack {self.late_deliveries:,}"
+        speed = f"{self.events / max(self.cpu_s, 0.001):,.0f} events/s of CPU, {self.cpu_s / seeds:.2f} s a seed"
         rows = [
             ("seeds", f"{self.seeds}, {self.failed} failed"),
             ("events", f"{self.events:,} ({self.turns:,} turns)"),
-            ("simulated", f"{self.simulated_ms / 3_600_000:.2f} h, {self.simulated_ms / 1000 / seeds:.0f} s a seed"),
-            ("operations", f"{operations:,}, {operations / seeds:.0f} a seed: {_show(self.operations)}"),
+            ("simulated", f"{hours:.2f} h, {self.simulated_ms / 1000 / seeds:.0f} s a seed"),
+            (
+                "operations",
+                f"{operations:,}, {operations / seeds:.0f} a seed: {_show(self.operations)}",
+            ),
             ("outcomes", _show(self.outcomes)),
             ("faults", f"{faults:,}, {faults / seeds:.1f} a seed: {_show(self.faults)}"),
             ("messages", f"{self.messages:,} in {self.frames:,} frames (gossip included)"),
-            (
-                "deliveries",
-                f"{self.deliveries:,}, of them again {self.duplicates:,}, after an ack {self.late_deliveries:,}",
-            ),
+            ("deliveries", f"{self.deliveries:,}, {again}"),
             ("lost with all holders", f"{self.lost:,}"),
-            (
-                "speed",
-                f"{self.events / max(self.cpu_s, 0.001):,.0f} events/s of CPU, {self.cpu_s / seeds:.2f} s a seed, "
-                f"{wall_s:.0f} s on {jobs} processes, {self.simulated_ms / 1000 / max(wall_s, 0.001):,.0f}x real time",
-            ),
+            ("speed", f"{speed}, {wall_s:.0f} s on {jobs} processes, {real_time:,.0f}x real time"),
         ]
         return "\n".join(f"{name:22} {text}" for name, text in rows)
 
@@ -118,4 +120,6 @@ def _is_cell(name: str, state: str) -> bool:
 
 
 def _show(counter: Counter[str]) -> str:
-    return ", ".join(f"{name} {count:,}" for name, count in sorted(counter.items(), key=lambda item: -item[1]))
+    return ", ".join(
+        f"{name} {count:,}" for name, count in sorted(counter.items(), key=lambda item: -item[1])
+    )

@@ -41,7 +41,9 @@ class Drainer(Client):
             self._issue("ack", cmd.AckJob(ids), self._somewhere())
             return
         queues = tuple(b"q%d" % i for i in range(self.world.profile.queues))
-        self._issue("get", cmd.GetJob(queues, timeout_ms=self.dice.choice((200, 500)), count=20), self.node)
+        self._issue(
+            "get", cmd.GetJob(queues, timeout_ms=self.dice.choice((200, 500)), count=20), self.node
+        )
 
     def _somewhere(self) -> Node:
         """Mostly this node; an ack may go to any."""
@@ -98,7 +100,9 @@ class Drain:
 
     def _judge_losses(self) -> None:
         world = self.world
-        doubtful = [job for node in self.nodes for job in adapter.moving_ids(adapter.state_of(node))]
+        doubtful = [
+            job for node in self.nodes for job in adapter.moving_ids(adapter.state_of(node))
+        ]
         for life in world.watch.ledger.lives():
             in_doubt = life.id in doubtful
             world.watch.found(checks.q6_not_lost(life, world.now, is_in_doubt=in_doubt))
@@ -116,10 +120,16 @@ class Drain:
         """What was handed out or dequeued at most once, and never acked, stays till its expiry: ack it."""
         for node in self.nodes:
             spent = [JobId(job) for job in adapter.live_ids(adapter.state_of(node))]
-            spent = [job for job in spent if adapter.snapshot(adapter.state_of(node), job).kind != "moving"]
+            spent = [
+                job
+                for job in spent
+                if adapter.snapshot(adapter.state_of(node), job).kind != "moving"
+            ]
             if spent:
                 connection = self.world.new_client(None, node)
-                node.turn_with(lambda node=node, c=connection, ids=spent: self._ack(node, c, tuple(ids)))
+                node.turn_with(
+                    lambda node=node, c=connection, ids=spent: self._ack(node, c, tuple(ids))
+                )
 
     def _ack(self, node: Node, connection: ClientId, ids: tuple[JobId, ...]) -> None:
         for job in ids:
@@ -134,23 +144,26 @@ class Drain:
         while left := self._unfinished():
             if world.now > end:
                 name, ids = next(iter(left.items()))
-                world.watch.found(Violation("Q1", ids[0], f"{name} still has {len(ids)} jobs after {bound} ms"))
+                world.watch.found(
+                    Violation("Q1", ids[0], f"{name} still has {len(ids)} jobs after {bound} ms")
+                )
             world.run_until(world.now + STEP_MS)
 
     def _unfinished(self) -> dict[str, list[bytes]]:
         left = {}
         for node in self.nodes:
             state = adapter.state_of(node)
-            ids = [
-                job
-                for job in adapter.job_ids(state)
-                if not (
-                    adapter.snapshot(state, JobId(job)).kind == "moving" and adapter.is_in_doubt(self.world, node, job)
-                )
-            ]
+            ids = [job for job in adapter.job_ids(state) if not self._may_stay(node, job)]
             if ids:
                 left[node.name] = ids
         return left
+
+    def _may_stay(self, node: Node, job: bytes) -> bool:
+        """A move in doubt stays till its expiry, a dummy once there was a FORGET (M14), if it has tried enough."""
+        kind = adapter.snapshot(adapter.state_of(node), JobId(job)).kind
+        if kind == "dummy":
+            return bool(self.world.nemesis.forgotten)
+        return kind == "moving" and adapter.is_in_doubt(self.world, node, job)
 
     def _age(self) -> None:
         """Tombstones and marks go in their time; nothing is said meanwhile."""
@@ -158,7 +171,9 @@ class Drain:
         world.trace.add(world.now, "phase", "age")
         short = 3 * profile.node_timeout_ms + self.limits["link_wait_max_ms"] + 2000
         if profile.is_ageing:
-            short = max(short, max(profile.ttls_ms) + 190_000)  # a dummy's: TTL minutes rounded up and 60 s
+            short = max(
+                short, max(profile.ttls_ms) + 190_000
+            )  # a dummy's: TTL minutes rounded up and 60 s
         world.run_until(world.now + max(0, short - QUIET_WINDOW_MS))
         before = world.watch.messages
         world.run_until(world.now + QUIET_WINDOW_MS)

@@ -123,14 +123,18 @@ class Nemesis:
     def _torn(self, fault: Fault) -> None:
         node = self.world.nodes[fault.nodes[0]]
         if node.is_alive:
-            self._note(fault, f"{node.name} will crash after {fault.n} effects, back after {fault.span} ms")
+            self._note(
+                fault, f"{node.name} will crash after {fault.n} effects, back after {fault.span} ms"
+            )
             node.effects_left = fault.n
             self._later(fault, lambda: self._restart(node))
 
     def _restart(self, node: Node) -> None:
         if not node.is_alive and node.index not in self.forgotten:
             node.start()
-            self.world.trace.add(self.world.now, "fault", "restart", (), f"{node.name} boot {node.identity.boot}")
+            self.world.trace.add(
+                self.world.now, "fault", "restart", (), f"{node.name} boot {node.identity.boot}"
+            )
 
     def _leave(self, fault: Fault) -> None:
         node = self.world.nodes[fault.nodes[0]]
@@ -184,12 +188,14 @@ class Nemesis:
         if gone.id in node.broker.membership.view().members:
             node.broker.forget(gone.id, everywhere=True)
 
-    def _gone(self, fault: Fault) -> None:
+    def _gone(self, fault: Fault, tries: int = 50) -> None:
         waiting = [client for client in self.world.clients if client.operation is not None]
         if waiting:
             client = waiting[fault.at % len(waiting)]
             self._note(fault, client.name)
             client.give_up(client.operation, "gone")
+        elif tries and not self.is_over:
+            self.world.at(self.world.now + 20, lambda: self._gone(fault, tries - 1))
 
     _HANDLERS = {
         "reset": _reset,

@@ -1,6 +1,6 @@
-"""Ledger: what the world knows of every job that a client tried to add. One `Life` a value, found by value or by id.
+"""Ledger: what the world knows of every job that a client tried to add. One `Life` a value, found by value or id.
 
-It is the judge's memory, not any node's: who ever held a copy, who stored its end, what was answered, handed out, wiped.
+It is the judge's memory, not any node's: who ever held a copy, who stored its end, what was answered and handed out.
 """
 
 from __future__ import annotations
@@ -25,12 +25,18 @@ class Life:
     is_norepl: bool = False
     held_by: dict[int, int] = attrs.Factory(dict)  # node -> first seen with a live copy
     knew: dict[int, int] = attrs.Factory(dict)  # node -> first seen with its end, ever
-    done_at: dict[int, int] = attrs.Factory(dict)  # the same, without those whose process ended since
+    done_at: dict[int, int] = attrs.Factory(
+        dict
+    )  # the same, without those whose process ended since
     settled_at: int | None = None  # first tombstone anywhere
-    wiped: dict[int, int] = attrs.Factory(dict)  # nodes that lost a live copy or an end in a crash -> last time
+    wiped: dict[int, int] = attrs.Factory(
+        dict
+    )  # nodes that lost a live copy or an end in a crash -> last time
     lost_at: int | None = None  # a crash took the last live copy
     deliveries: list[tuple[int, int]] = attrs.Factory(list)  # (at, node)
-    orders: list[tuple[int, str, int]] = attrs.Factory(list)  # (at, command, node): acks, ENQUEUE, DELJOB ...
+    orders: list[tuple[int, str, int]] = attrs.Factory(
+        list
+    )  # (at, command, node): acks, ENQUEUE, DELJOB ...
 
     @property
     def retry_ms(self) -> int:

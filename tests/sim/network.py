@@ -34,7 +34,9 @@ class End:
     conn: ConnId
     is_open: bool = True
     last_arrival: int = 0  # at the other side, of frames sent from here
-    held: list[tuple[int, bytes]] = attrs.Factory(list)  # stalled frames sent from here: (sent at, body)
+    held: list[tuple[int, bytes]] = attrs.Factory(
+        list
+    )  # stalled frames sent from here: (sent at, body)
     is_known: bool = True  # False while the dialer hasn't heard of its success
 
 
@@ -90,7 +92,9 @@ class Network:
         self._is_payload = is_payload
         self._next_conn = 0
         self._connections: list[Connection] = []
-        self._cuts: dict[tuple[int, int], list[str]] = {}  # directed pair -> modes of the cuts in force
+        self._cuts: dict[
+            tuple[int, int], list[str]
+        ] = {}  # directed pair -> modes of the cuts in force
 
     # Cuts
 
@@ -147,7 +151,11 @@ class Network:
         connection.is_doomed = True
         for end in connection.ends:
             dice = self._streams[f"death {end.node.index}"]
-            wait = dice.randrange(1, 30) if at_once else dice.randrange(100, 4 * self.profile.node_timeout_ms)
+            wait = (
+                dice.randrange(1, 30)
+                if at_once
+                else dice.randrange(100, 4 * self.profile.node_timeout_ms)
+            )
             self._at(self.now + wait, lambda end=end: self._close_end(end))
 
     def _flush(self, connection: Connection, end: End) -> None:
@@ -160,7 +168,9 @@ class Network:
     def dial(self, source: Node, dial: Dial) -> None:
         """Carry a dial to its end: dialed and accepted, or dial_failed."""
         attempt = Attempt(source, source.life, dial)
-        target = next((n for n in self._nodes if n.host == dial.host and n.bus_port == dial.bus_port), None)
+        target = next(
+            (n for n in self._nodes if n.host == dial.host and n.bus_port == dial.bus_port), None
+        )
         if target is None:
             self._fail(attempt, 1, "no such host")
         elif self._is_cut_between(source, target):
@@ -202,7 +212,9 @@ class Network:
         self._connections.append(connection)
         source.ends[dialer.conn] = (connection, dialer)
         target.ends[acceptor.conn] = (connection, acceptor)
-        target.broker.accepted(acceptor.conn, source.identity, dial.is_meet, target.host, source.host)
+        target.broker.accepted(
+            acceptor.conn, source.identity, dial.is_meet, target.host, source.host
+        )
         self._at(arrival, lambda: self._shaken(attempt, connection))
 
     def _shaken(self, attempt: Attempt, connection: Connection) -> None:
@@ -216,13 +228,17 @@ class Network:
         dialer.is_known = True
         source, target = dialer.node, acceptor.node
         source.turn_with(
-            lambda: source.broker.dialed(attempt.dial.dial, dialer.conn, target.identity, source.host, target.host)
+            lambda: source.broker.dialed(
+                attempt.dial.dial, dialer.conn, target.identity, source.host, target.host
+            )
         )
 
     def _fail(self, attempt: Attempt, wait: int, reason: str) -> None:
         def failed() -> None:
             if attempt.is_alive:
-                attempt.source.turn_with(lambda: attempt.source.broker.dial_failed(attempt.dial.dial, reason))
+                attempt.source.turn_with(
+                    lambda: attempt.source.broker.dial_failed(attempt.dial.dial, reason)
+                )
 
         self._at(self.now + wait, failed)
 
@@ -273,13 +289,17 @@ class Network:
         self.frames_lost += 1
         self._nodes[pair[0]].watch_lost(pair[1], body, why)
 
-    def _deliver_in_order(self, connection: Connection, end: End, body: bytes, sent_at: int) -> None:
+    def _deliver_in_order(
+        self, connection: Connection, end: End, body: bytes, sent_at: int
+    ) -> None:
         pair = (end.node.index, connection.other(end).node.index)
         arrival = max(self.now + self._latency(*pair), end.last_arrival)
         end.last_arrival = arrival
         self._deliver(connection, end, body, sent_at, arrival)
 
-    def _deliver(self, connection: Connection, end: End, body: bytes, sent_at: int, arrival: int) -> None:
+    def _deliver(
+        self, connection: Connection, end: End, body: bytes, sent_at: int, arrival: int
+    ) -> None:
         self._at(arrival, lambda: self._arrive(connection, end, body, sent_at))
 
     def _arrive(self, connection: Connection, end: End, body: bytes, sent_at: int) -> None:

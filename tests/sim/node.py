@@ -32,7 +32,9 @@ class Node:
         self.host = f"host-{index}"
         self.bus_port = BUS_PORT
         self.id = adapter.node_id(world.streams[f"id {index}"])
-        self.wall_off = world.profile.skew_ms[index]  # what this machine's wall clock is off the true one
+        self.wall_off = world.profile.skew_ms[
+            index
+        ]  # what this machine's wall clock is off the true one
         self.disk: str | None = None  # nodes.conf
         self.is_alive = False
         self.life = 0  # counts starts
@@ -152,7 +154,9 @@ class Node:
         self.effects_left -= 1
         if self.effects_left >= 0:
             return False
-        self.world.trace.add(self.world.now, "fault", self.name, (), "crash between two effects of one turn")
+        self.world.trace.add(
+            self.world.now, "fault", self.name, (), "crash between two effects of one turn"
+        )
         self.crash(is_silent=False)
         return True
 

@@ -91,15 +91,16 @@ class Profile:
     def describe(self) -> str:
         """A few lines for people."""
         chaos = self.chaos
+        low, high = self.latency_ms
+        rates = f"dropped {chaos.drop:.0%} doubled {chaos.double:.0%} late {chaos.late:.0%}"
         lines = [
-            f"seed {self.seed}: {self.nodes} nodes, node timeout {self.node_timeout_ms} ms, latency "
-            f"{self.latency_ms[0]}..{self.latency_ms[1]} ms, payloads dropped {chaos.drop:.0%} doubled "
-            f"{chaos.double:.0%} late {chaos.late:.0%} up to {chaos.late_max_ms} ms",
-            f"  {self.clients} clients, {self.length_ms / 1000:.0f} s, RETRY {self.retries_ms} TTL {self.ttls_ms}",
-            f"  limits {dict(self.limits)}",
+            f"seed {self.seed}: {self.nodes} nodes, node timeout {self.node_timeout_ms} ms, latency {low}..{high} ms",
+            f"  payloads {rates} up to {chaos.late_max_ms} ms; {self.clients} clients, {self.length_ms / 1000:.0f} s",
+            f"  RETRY {self.retries_ms} TTL {self.ttls_ms} limits {dict(self.limits)}",
         ]
         lines += [
-            f"  {f.at / 1000:7.3f} {f.kind} {f.nodes} {f.span} ms {f.mode} {f.n or ''}".rstrip() for f in self.faults
+            f"  {f.at / 1000:7.3f} {f.kind} {f.nodes} {f.span} ms {f.mode} {f.n or ''}".rstrip()
+            for f in self.faults
         ]
         return "\n".join(lines)
 
@@ -151,7 +152,9 @@ def _draw_chaos(dice: random.Random, link_wait: int) -> Chaos:
 
 
 def _draw_ttls(dice: random.Random) -> tuple[int, ...]:
-    return dice.choice(((3_600_000,), (3_600_000, 600_000), (3_600_000, 10_000), (86_400_000, 30_000, 5_000)))
+    return dice.choice(
+        ((3_600_000,), (3_600_000, 600_000), (3_600_000, 10_000), (86_400_000, 30_000, 5_000))
+    )
 
 
 def _draw_limits(dice: random.Random, link_wait: int) -> Mapping[str, int]:
@@ -173,7 +176,9 @@ def _draw_limits(dice: random.Random, link_wait: int) -> Mapping[str, int]:
     return limits
 
 
-def _swarm(dice: random.Random, weights: Mapping[str, float], keep: tuple[str, ...]) -> Mapping[str, float]:
+def _swarm(
+    dice: random.Random, weights: Mapping[str, float], keep: tuple[str, ...]
+) -> Mapping[str, float]:
     """Leave out some kinds, make others more or less frequent."""
     drawn = {}
     for name, weight in weights.items():
@@ -205,7 +210,9 @@ def _draw_faults(
 def _draw_kinds(dice: random.Random, nodes: int) -> list[str]:
     alone = [kind for kind in FAULTS if kind in ("crash", "torn", "clock", "slow", "gone")]
     can = list(FAULTS) if nodes > 1 else alone
-    if dice.random() < 0.5:  # without a log, each crash is a loss: half the seeds do without, and are judged harder
+    if (
+        dice.random() < 0.5
+    ):  # without a log, each crash is a loss: half the seeds do without, and are judged harder
         can = [kind for kind in can if kind not in ("crash", "torn", "leave", "forget")]
     if nodes < 3 or dice.random() < 0.7:
         can = [kind for kind in can if kind != "forget"]

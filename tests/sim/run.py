@@ -1,7 +1,7 @@
 """Run: one seed from the first process to the last tombstone, and what came of it.
 
-Phases: form (start, meet, full mesh), work (clients and faults), heal (all faults taken back; views must agree), settle,
-drain (get and ack till silent), age (ends, tombstones and marks go). Each phase has a published bound.
+Phases: form (start, meet, full mesh), work (clients and faults), heal (all faults taken back; views must agree),
+settle, drain (get and ack till silent), age (ends, tombstones and marks go). Each phase has a published bound.
 """
 
 from __future__ import annotations
@@ -65,7 +65,14 @@ def run_profile(profile: Profile, *, wants_digest: bool = False) -> tuple[Result
         result.violation = failure.violation
     except StuckError as error:
         result.violation = Violation("STUCK", None, str(error))
-    except (AssertionError, ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:
+    except (
+        AssertionError,
+        ArithmeticError,
+        LookupError,
+        TypeError,
+        ValueError,
+        AttributeError,
+    ) as error:
         result.violation = _crashed(world, error)
     except (ClusterError, DisqueError) as error:
         result.violation = _crashed(world, error)
@@ -92,7 +99,9 @@ def tell(world: World, violation: Violation) -> str:
         f"  reproduce: python -m tests.sim --seed {world.profile.seed} [--trace]",
         world.profile.describe(),
     ]
-    lines += [f"  {node.name} is {node.id[:8]} (boot {node.identity.boot})" for node in world.nodes if node.life]
+    lines += [
+        f"  {node.name} is {node.id[:8]} ({node.life} starts)" for node in world.nodes if node.life
+    ]
     if violation.job is not None:
         lines.append(f"biography of {violation.job!r}:")
         lines += list(world.trace.biography(violation.job))
@@ -170,7 +179,9 @@ def heal(world: World) -> None:
 def settle(world: World) -> None:
     """Give acks and healing the time of their longest back-off; then holders agree."""
     _phase(world, "settle")
-    world.run_until(world.now + world.profile.limits["setack_max_ms"] + max(world.profile.retries_ms) + 3000)
+    world.run_until(
+        world.now + world.profile.limits["setack_max_ms"] + max(world.profile.retries_ms) + 3000
+    )
     world.watch.survey()
     if world.is_reset_at_heal:
         for job, copies in world.watch.copies().items():
@@ -187,5 +198,7 @@ def _wait_for_views(world: World, bound_ms: int) -> None:
     end = world.now + bound_ms
     while (wrong := adapter.disagreement(world)) is not None:
         if world.now >= end:
-            world.watch.found(Violation("VIEWS", None, f"no agreement within {bound_ms} ms: {wrong}"))
+            world.watch.found(
+                Violation("VIEWS", None, f"no agreement within {bound_ms} ms: {wrong}")
+            )
         world.run_until(world.now + 100)

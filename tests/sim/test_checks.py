@@ -16,7 +16,9 @@ JOB = b"D-00000000-AAAAAAAAAAAAAAAAAAAAAAAA-05a1"
 
 
 def life(**changes: Any) -> Life:
-    command = AddJob(b"q", body_of(1, 0), 0, retry_ms=changes.pop("retry_ms", 1000), delay_ms=500, ttl_ms=60_000)
+    command = AddJob(
+        b"q", body_of(1, 0), 0, retry_ms=changes.pop("retry_ms", 1000), delay_ms=500, ttl_ms=60_000
+    )
     made = Life(value=1, command=command, node=0, added_at=1000, id=JOB)
     for name, value in changes.items():
         setattr(made, name, value)
@@ -71,7 +73,9 @@ def test_s6_finds_a_confirmed_job_that_nobody_has() -> None:
     assert not checks.s6_some_copy_lives(life(ok_at=1100, lost_at=1500), [], 2000, slack)
     assert not checks.s6_some_copy_lives(life(ok_at=1100, knew={0: 1200}), [], 2000, slack)
     assert not checks.s6_some_copy_lives(life(ok_at=1100), [], 61_000, slack)
-    assert not checks.s6_some_copy_lives(life(ok_at=1100, orders=[(1200, "deljob", 0)]), [], 2000, slack)
+    assert not checks.s6_some_copy_lives(
+        life(ok_at=1100, orders=[(1200, "deljob", 0)]), [], 2000, slack
+    )
 
 
 def test_s7_finds_too_few_copies_behind_an_ok() -> None:
@@ -107,7 +111,9 @@ def test_s11_finds_a_long_lease_and_a_rising_expiry() -> None:
     assert checks.s11_lease_is_bounded(JOB, copy("active", lease_end=1111, retry_ms=1000), 110)
     assert not checks.s11_lease_is_bounded(JOB, copy("active", lease_end=1110, retry_ms=1000), 110)
     assert checks.s11_expiry_falls(JOB, copy("active", expires_at=5), copy("active", expires_at=6))
-    assert not checks.s11_expiry_falls(JOB, copy("active", expires_at=6), copy("active", expires_at=5))
+    assert not checks.s11_expiry_falls(
+        JOB, copy("active", expires_at=6), copy("active", expires_at=5)
+    )
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,12 @@ def test_three_hash_seeds_give_one_digest() -> None:
     for hash_seed in ("0", "1", "77"):
         environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
         done = subprocess.run(
-            [sys.executable, "-c", _DIGESTS], cwd=ROOT, env=environment, capture_output=True, text=True, check=True
+            [sys.executable, "-c", _DIGESTS],
+            cwd=ROOT,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
         )
         digests.add(done.stdout)
     assert len(digests) == 1, digests

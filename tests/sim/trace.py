@@ -26,7 +26,9 @@ class Trace:
         self.rows: list[Row] = []
         self._marks = hashlib.sha256()
 
-    def add(self, at: int, kind: str, who: str, ids: tuple[bytes, ...] = (), data: object = None) -> None:
+    def add(
+        self, at: int, kind: str, who: str, ids: tuple[bytes, ...] = (), data: object = None
+    ) -> None:
         """Keep one row."""
         self.rows.append((at, kind, who, ids, data))
 
@@ -38,7 +40,9 @@ class Trace:
         """Hex of 32 characters over all rows and marks; equal runs have equal digests."""
         whole = self._marks.copy()
         for at, kind, who, ids, data in self.rows:
-            whole.update(repr((at, kind, who, ids, data if isinstance(data, str) else None)).encode())
+            whole.update(
+                repr((at, kind, who, ids, data if isinstance(data, str) else None)).encode()
+            )
         return whole.hexdigest()[:32]
 
     def biography(self, job: bytes, *, rows_max: int = 400) -> Iterator[str]:
@@ -62,7 +66,9 @@ def show_row(row: Row, job: bytes | None = None) -> str:
     """One line; with `job`, of several messages only those about it are shown."""
     at, kind, who, ids, data = row
     if isinstance(data, tuple):
-        data = "  ".join(show_message(each) for each in data if job is None or getattr(each, "id", None) == job)
+        data = "  ".join(
+            show_message(each) for each in data if job is None or getattr(each, "id", None) == job
+        )
     names = "" if job is not None else " ".join(map(short, ids[:6]))
     return f"{at / 1000:9.3f} {kind:8} {who:8} {names} {'' if data is None else data}".rstrip()
 
@@ -71,10 +77,12 @@ def show_message(message: object) -> str:
     """A message without its id, spec and body; node ids by their first four characters."""
     if isinstance(message, str):
         return message
-    fields = []
-    for name in (field.name for field in attrs.fields(type(message))):
-        if name not in ("id", "spec", "body"):
-            fields.append(f"{name}={_show_value(getattr(message, name))}")
+    names = [
+        field.name
+        for field in attrs.fields(type(message))
+        if field.name not in ("id", "spec", "body")
+    ]
+    fields = [f"{name}={_show_value(getattr(message, name))}" for name in names]
     return f"{type(message).__name__}({' '.join(fields)})"
 
 
@@ -93,4 +101,3 @@ def _show_value(value: object) -> str:
 def short(job: bytes) -> str:
     """The telling part of a job id."""
     return job[2:6].decode("ascii", "replace") + "." + job[11:17].decode("ascii", "replace")
-

@@ -44,13 +44,16 @@ class Watch:
     def __init__(self, world: World) -> None:
         self.world = world
         self.ledger = Ledger()
-        self.matrix: Counter[tuple[str, str]] = Counter()  # message type x state of the receiver's copy
+        self.matrix: Counter[tuple[str, str]] = (
+            Counter()
+        )  # message type x state of the receiver's copy
         self.messages = 0
         self.late_deliveries = 0  # legal ones: after an ack that a fault kept from the holder
         self.crashes: list[tuple[int, int]] = []  # (at, node)
         self.is_healed = False
         self.touched: dict[bytes, None] = {}
         self._seen: list[dict[bytes, Copy]] = [{} for _ in range(world.profile.nodes)]
+        self._counters: list[tuple[int, ...]] = [() for _ in range(world.profile.nodes)]
         self._indices: dict[str, int] = {}  # node id -> index
         self._payloads: dict[bytes, tuple[Message, ...]] = {}
         self._adds: dict[ClientId, Life] = {}  # ADDJOBs under way
@@ -87,7 +90,7 @@ class Watch:
         elif not isinstance(command, cmd.GetJob | cmd.QLen | cmd.QStat | cmd.FlushAll):
             ids = command.ids
         for job in ids:
-            self.touched[job] = None
+            self._meets(operation.node, job)
             life = self.ledger.by_id.get(job)
             if life is not None:
                 life.orders.append((now, operation.kind, operation.node.index))
@@ -99,14 +102,16 @@ class Watch:
     def received(self, node: Node, message: Message) -> None:
         """A node is about to handle a message."""
         job = getattr(message, "id", None)
-        kind = "-"
-        if job is not None:
-            copy = adapter.snapshot(adapter.state_of(node), job)
-            kind = copy.kind
-            if kind == "none":
-                self._seen[node.index].pop(job, None)
-            self.touched[job] = None
+        kind = "-" if job is None else self._meets(node, job)
         self.matrix[type(message).__name__, kind] += 1
+
+    def _meets(self, node: Node, job: bytes) -> str:
+        """An input is about a job: the kind of copy that it finds; one that went by itself is no longer compared."""
+        self.touched[job] = None
+        kind = self._copy(node, job).kind
+        if kind == "none":
+            self._seen[node.index].pop(job, None)
+        return kind
 
     def framed(self, node: Node, body: bytes) -> None:
         """A frame arrives."""
@@ -118,12 +123,16 @@ class Watch:
         """The network lost a frame."""
         messages = self._decode(body)
         if messages:
-            self.trace("lost", f"{source.name}>{target.name}", _ids(messages), (f"[{why}]", *messages))
+            self.trace(
+                "lost", f"{source.name}>{target.name}", _ids(messages), (f"[{why}]", *messages)
+            )
 
     def noted(self, node: Node, note: Note) -> None:
         """The node logs something."""
         if note.level != "debug":
-            self.trace("note", node.name, (), f"{note.level} {note.event} {dict(note.facts)!r:.200}")
+            self.trace(
+                "note", node.name, (), f"{note.level} {note.event} {dict(note.facts)!r:.200}"
+            )
 
     def trace(self, kind: str, who: str, ids: tuple[bytes, ...] = (), data: object = None) -> None:
         """Add a row to the story."""
@@ -137,6 +146,7 @@ class Watch:
             self._sending(node, conn, body)
         for connection, reply in batch.replies:
             self._replying(node, connection, reply)
+        self._see_timers(node)
         touched, self.touched = self.touched, {}
         for job in touched:
             self._look(node, job)
@@ -144,6 +154,15 @@ class Watch:
             self._judge_reply(node, connection, reply)
         if self.world.turns % CHECK_EVERY == 0:
             node.broker.engine.check()
+
+    def _see_timers(self, node: Node) -> None:
+        """Add the ids of what changed its state by time alone."""
+        state = adapter.state_of(node)
+        counters = adapter.counters(state)
+        if counters != self._counters[node.index]:
+            self._counters[node.index] = counters
+            for job in adapter.changed_ids(state, self._seen[node.index]):
+                self.touched[job] = None
 
     def _sending(self, node: Node, conn: object, body: bytes) -> None:
         messages = self._decode(body)
@@ -163,7 +182,9 @@ class Watch:
                 self.ledger.learn(job, message.body)
                 known = adapter.snapshot(state, job)
                 holders = known.holders if known.kind != "none" else message.facts.holders
-                self._found(checks.s4_receiver_is_holder(job, holders, (target.id,), type(message).__name__))
+                self._found(
+                    checks.s4_receiver_is_holder(job, holders, (target.id,), type(message).__name__)
+                )
 
     def _replying(self, node: Node, connection: ClientId, reply: Reply) -> None:
         """Learn ids and count deliveries, before copies are looked at."""
@@ -188,15 +209,26 @@ class Watch:
         self.touched[job] = None
         life = self.ledger.learn(job, delivery.body)
         if life is None or life.id != job:
-            self._found(Violation("BODY", job, f"delivered with a body of nobody: {delivery.body!r:.40}"))
+            self._found(
+                Violation("BODY", job, f"delivered with a body of nobody: {delivery.body!r:.40}")
+            )
             return
         life.deliveries.append((now, node.index))
-        self.trace("deliver", node.name, (job,), f"> {who} {short_value(life)} for the {len(life.deliveries)}. time")
+        self.trace(
+            "deliver",
+            node.name,
+            (job,),
+            f"> {who} {short_value(life)} for the {len(life.deliveries)}. time",
+        )
         self._found(checks.s5_at_most_once(job, life.retry_ms, len(life.deliveries)))
         self._found(checks.s10_not_early(job, life, now))
         self._found(checks.s10_not_late(job, life, now, EXPIRY_SLACK_MS))
         excused = self._is_excused(life)
-        self._found(checks.s3_settled_is_over(job, life.settled_at, f"{node.name} delivers it", is_excused=excused))
+        self._found(
+            checks.s3_settled_is_over(
+                job, life.settled_at, f"{node.name} delivers it", is_excused=excused
+            )
+        )
         self.late_deliveries += bool(life.knew)
         if self.is_healed:
             self._found(checks.q10_no_late_delivery(life, now, self.world.grace_ms))
@@ -217,7 +249,11 @@ class Watch:
             self.world.outcomes["added"] += 1
             life.ok_at = self.world.now
             promised = 1 if operation.command.is_async else operation.command.replicate or 1
-            holding = [n.name for n in self.world.nodes if n.is_alive and self._copy(n, reply.text).kind != "none"]
+            holding = [
+                n.name
+                for n in self.world.nodes
+                if n.is_alive and self._copy(n, reply.text).kind != "none"
+            ]
             wiped = [self.world.nodes[index].name for index in life.wiped]
             self._found(checks.s7_copies_at_reply(reply.text, promised, holding, wiped))
 
@@ -252,10 +288,12 @@ class Watch:
             if not life.retry_ms:
                 copies = {n.name: self._copy(n, job) for n in self.world.nodes if n.is_alive}
                 self._found(checks.s5_one_owner(job, copies))
-            if life.settled_at is not None:
+            if life.settled_at is not None and after.may_be_offered:
                 excused = self._is_excused(life)
                 text = f"{node.name} has it {after.kind}"
-                self._found(checks.s3_settled_is_over(job, life.settled_at, text, is_excused=excused))
+                self._found(
+                    checks.s3_settled_is_over(job, life.settled_at, text, is_excused=excused)
+                )
             return
         life.knew.setdefault(index, now)
         life.done_at.setdefault(index, now)
@@ -264,10 +302,13 @@ class Watch:
             self._judge_told(life, job, after)
         if after.kind == "tombstone" and life.settled_at is None:
             life.settled_at = now
-            live = self._live_at(job, but=None)
+            copies = {n.name: self._copy(n, job) for n in self.world.nodes if n.is_alive}
+            live = [name for name, copy in copies.items() if copy.may_be_offered]
             if live:
                 text = f"{live} has it live"
-                self._found(checks.s3_settled_is_over(job, now, text, is_excused=self._is_excused(life)))
+                self._found(
+                    checks.s3_settled_is_over(job, now, text, is_excused=self._is_excused(life))
+                )
 
     def _judge_told(self, life: Life, job: bytes, copy: Copy) -> None:
         knew = []
@@ -283,13 +324,16 @@ class Watch:
 
     def _is_excused(self, life: Life) -> bool:
         """A wipe or FORGET since the job was added: S3 promises nothing."""
-        return any(at >= life.added_at for at, _ in self.crashes) or bool(self.world.nemesis.forgotten)
+        return any(at >= life.added_at for at, _ in self.crashes) or bool(
+            self.world.nemesis.forgotten
+        )
 
     def _copy(self, node: Node, job: bytes) -> Copy:
         return adapter.snapshot(adapter.state_of(node), job)
 
-    def _live_at(self, job: bytes, but: Node | None) -> list[str]:
-        return [n.name for n in self.world.nodes if n.is_alive and n is not but and self._copy(n, job).is_live]
+    def _live_at(self, job: bytes, but: Node) -> list[str]:
+        nodes = [node for node in self.world.nodes if node.is_alive and node is not but]
+        return [node.name for node in nodes if self._copy(node, job).is_live]
 
     # Now and then
 
@@ -302,7 +346,11 @@ class Watch:
             if still and node.is_alive and node.life == operation.life:
                 waited = self.world.now - since
                 slack = ANSWER_SLACK_MS - 1
-                self._found(checks.answered_in_time(None, operation.kind, waited, operation.timeout_ms, slack))
+                self._found(
+                    checks.answered_in_time(
+                        None, operation.kind, waited, operation.timeout_ms, slack
+                    )
+                )
 
         since = self.world.now
         self.world.at(since + operation.timeout_ms + ANSWER_SLACK_MS, look)
@@ -316,7 +364,11 @@ class Watch:
                     live.setdefault(job, []).append(node.name)
         for life in self.ledger.lives():
             if life.id is not None:
-                self._found(checks.s6_some_copy_lives(life, live.get(life.id, ()), self.world.now, EXPIRY_SLACK_MS))
+                self._found(
+                    checks.s6_some_copy_lives(
+                        life, live.get(life.id, ()), self.world.now, EXPIRY_SLACK_MS
+                    )
+                )
 
     def copies(self) -> dict[bytes, dict[str, Copy]]:
         """Every copy of every job, by id and node name."""
@@ -334,7 +386,12 @@ class Watch:
 
     def _found(self, violation: Found) -> None:
         if violation is not None:
-            self.trace("VIOLATED", violation.rule, () if violation.job is None else (violation.job,), violation.text)
+            self.trace(
+                "VIOLATED",
+                violation.rule,
+                () if violation.job is None else (violation.job,),
+                violation.text,
+            )
             raise FailedError(violation)
 
     def _decode(self, body: bytes) -> tuple[Message, ...]:
@@ -362,5 +419,7 @@ def short_value(life: Life) -> str:
 def show_add(command: cmd.AddJob) -> str:
     """ADDJOB's arguments in a few words."""
     words = [command.queue.decode(), f"v{adapter.value_of(command.body)}", f"W={command.replicate}"]
-    words.append(f"RETRY={command.retry_ms} DELAY={command.delay_ms} TTL={command.ttl_ms} t={command.timeout_ms}")
+    words.append(
+        f"RETRY={command.retry_ms} DELAY={command.delay_ms} TTL={command.ttl_ms} t={command.timeout_ms}"
+    )
     return " ".join(words) + (" ASYNC" if command.is_async else "")

@@ -44,9 +44,13 @@ class World:
         self._order = 0
         self._values = 0
         self._last_client = 0
-        self._open: dict[ClientId, Operation | None] = {}  # connections -> the operation that waits there
+        self._open: dict[
+            ClientId, Operation | None
+        ] = {}  # connections -> the operation that waits there
         self.nodes: list[Node] = []
-        self.network = Network(profile, self.streams, self.trace, self.nodes, self.at, adapter.is_payload)
+        self.network = Network(
+            profile, self.streams, self.trace, self.nodes, self.at, adapter.is_payload
+        )
         self.watch = Watch(self)
         self.nodes.extend(Node(self, index) for index in range(profile.nodes))
         self.clients = [Client(self, index) for index in range(profile.clients)]
@@ -137,7 +141,11 @@ class World:
 
     def clients_lose(self, node: Node) -> None:
         """A process has ended: whoever talked to it sees the connection break."""
-        gone = [connection for connection, operation in self._open.items() if operation and operation.node is node]
+        gone = [
+            connection
+            for connection, operation in self._open.items()
+            if operation and operation.node is node
+        ]
         for connection in gone:
             del self._open[connection]
         for client in self.clients:

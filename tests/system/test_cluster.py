@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from typing import TYPE_CHECKING
 
 import pytest
@@ -69,10 +70,43 @@ def test_addjob_goes_on_without_a_killed_node_and_an_explicit_replicate_is_a_pro
         )
     with a.connect() as client:
         job = client.call("ADDJOB", "q", "body", 2_000)
-        text = client.error("ADDJOB", "q", "body", 2_000, "REPLICATE", 3)
+        assert client.error("ADDJOB", "q", "no", 200, "REPLICATE", 3).startswith("NOREPL ")
+        wait_until(
+            "the killed node is suspected", lambda: b" fail" in client.call("CLUSTER", "NODES")
+        )
+        text = client.error("ADDJOB", "q", "no", 2_000, "REPLICATE", 3)
         assert text == "NOREPL Not enough reachable nodes for the requested replication level"
         assert client.call("ADDJOB", "q", "other", 2_000, "REPLICATE", 2).startswith("D-")
         assert client.call("GETJOB", "FROM", "q")[0][1] == job.encode()
+
+
+def test_client_that_goes_while_addjob_waits_leaves_nothing(three: Cluster) -> None:
+    a, b, c = three.nodes
+    assert c.process is not None
+    c.process.send_signal(signal.SIGSTOP)
+    try:
+        client = a.connect()
+        client.send("ADDJOB", "q", "body", 0, "REPLICATE", 3)
+        wait_until("it waits", lambda: a.info("clients")["blocked_clients"] == "1")
+        client.close()
+        wait_until("it's gone", lambda: a.info("clients")["blocked_clients"] == "0")
+    finally:
+        c.process.send_signal(signal.SIGCONT)
+    three.wait_drained()
+    for node in (a, b, c):
+        assert node.call("GETJOB", "NOHANG", "FROM", "q") is None
+
+
+def test_sigterm_of_a_node_ends_it_and_the_others_go_on(three: Cluster) -> None:
+    a, b, c = three.nodes
+    job = c.call("ADDJOB", "q", "body", 5_000, "REPLICATE", 3, "RETRY", 1)
+    assert c.terminate() == 0
+    found = wait_until(
+        "a survivor delivers the job", lambda: a.call("GETJOB", "TIMEOUT", 1_000, "FROM", "q")
+    )
+    assert found == [[b"q", job.encode(), b"body"]]
+    assert b.call("ACKJOB", job) in (0, 1)
+    assert a.call("ADDJOB", "q", "other", 5_000).startswith("D-")
 
 
 def test_killed_node_comes_back_with_its_identity(three: Cluster) -> None:

@@ -38,8 +38,8 @@ def test_start_says_so_in_one_line_and_answers(
 ) -> None:
     record_property("start_to_first_pong_s", round(node.started_in_s, 3))
     assert node.call("PING") == "PONG"
-    line = wait_until("the log says ready", lambda: "ready" in node.log() and node.log())
-    assert f" notice ready version=0.1.0 port={node.port} " in line
+    wait_until("the log says ready", lambda: " notice ready " in node.log())
+    assert f" notice ready version=0.1.0 port={node.port} " in node.log()
 
 
 @pytest.mark.parametrize(
@@ -157,6 +157,42 @@ def test_client_that_goes_while_getjob_waits_leaves_nothing(
     assert node.call("GETJOB", "FROM", "q") == [[b"q", job.encode(), b"body"]]
 
 
+def test_client_that_goes_while_its_kept_input_hides_that_is_noticed(node: Node) -> None:
+    client = node.connect()
+    client.send("GETJOB", "FROM", "q")
+    client.sock.sendall(b"PING %b\r\n" % (b"x" * 1_000) * 1_200)
+    wait_until("it waits", lambda: node.info("clients")["blocked_clients"] == "1")
+    client.close()
+    wait_until("it's gone", lambda: node.info("clients")["blocked_clients"] == "0")
+    node.call("ADDJOB", "q", "body", 0)
+    assert node.call("QLEN", "q") == 1
+
+
+def test_bug_of_ours_ends_it_with_a_traceback_and_status_70(make_node: Callable[..., Node]) -> None:
+    node = make_node()
+    script = (
+        "import sys, disque.broker\n"
+        "def explode(self, client, command): raise ZeroDivisionError('planted')\n"
+        "disque.broker.Broker.command = explode\n"
+        "from disque.server.main import main\n"
+        "sys.exit(main())"
+    )
+    words = node.command_line()
+    node.command_line = lambda: [words[0], "-c", script, *words[3:]]  # type: ignore[method-assign]
+    node.start()
+    assert node.process is not None
+    with node.connect() as client, node.connect() as bystander:
+        bystander.call("PING")
+        client.send("QLEN", "q")
+        for each in (client, bystander):
+            with pytest.raises((EOFError, ConnectionError)):
+                each.read()
+    assert node.process.wait(WAIT_S) == 70
+    assert node.log().count("ZeroDivisionError: planted") == 1
+    with pytest.raises(OSError, match="refused"):
+        node.connect()
+
+
 def test_commands_after_a_waiting_one_run_in_order_when_it_is_answered(node: Node) -> None:
     with node.connect() as client, node.connect() as other:
         client.send("GETJOB", "FROM", "q")
@@ -170,12 +206,18 @@ def test_commands_after_a_waiting_one_run_in_order_when_it_is_answered(node: Nod
 
 def test_client_limit_is_told_and_the_connection_closed(make_node: Callable[..., Node]) -> None:
     node = make_node("--maxclients", "2").start()
-    with node.connect() as first, node.connect() as second:
-        assert first.call("PING") == second.call("PING") == "PONG"
+    with node.connect() as first:
+        wait_until(
+            "the connection that awaited the start is gone",
+            lambda: b"connected_clients:1\r\n" in first.call("INFO", "clients"),
+        )
+        second = node.connect()
+        assert second.call("PING") == "PONG"
         with node.connect() as third:
             assert str(third.read()) == "ERR max number of clients reached"
             with pytest.raises(EOFError):
                 third.read()
+        second.close()
         assert "rejected_connections:1\r\n" in first.call("INFO", "stats").decode()
 
 
@@ -258,3 +300,20 @@ def test_unix_socket_is_served(make_node: Callable[..., Node], tmp_path: Path) -
         sock.connect(str(path))
         sock.sendall(b"PING\r\n")
         assert sock.recv(100) == b"+PONG\r\n"
+
+
+def test_scarce_descriptors_lower_maxclients_and_the_node_serves_on(
+    make_node: Callable[..., Node],
+) -> None:
+    node = make_node()
+    words = node.command_line()
+    node.command_line = lambda: ["sh", "-c", 'ulimit -n 64; exec "$@"', "sh", *words]  # type: ignore[method-assign]
+    node.start()
+    assert "maxclients-lowered maxclients=10000 served=32 open_files=64" in node.log()
+    clients = [node.connect() for _ in range(100)]
+    for client in clients:
+        client.send("PING")
+    assert clients[0].read() == "PONG"
+    for client in clients:
+        client.close()
+    wait_until("it serves again", lambda: node.call("PING") == "PONG")

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import trio
@@ -27,11 +26,17 @@ from cluster.nodeid import NodeId
 from cluster.nodesfile import StoredNodes
 from cluster.ready import ConnId, Dial, DialId, Identity, Note
 
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
 
 class Node:
     """A server's loop in small: turns Ready into bus calls."""
 
-    def __init__(self, number: int, *, node_timeout_ms: int = 2_000, secret: bytes = b"s", **options):
+    def __init__(
+        self, number: int, *, node_timeout_ms: int = 2_000, secret: bytes = b"s", **options
+    ):
         self.id = NodeId(f"{number:040x}")
         self.node_timeout_ms = node_timeout_ms
         self.bus = Bus(self, secret=secret, **options)
@@ -94,7 +99,8 @@ class Node:
     def reaches(self, *others: Node) -> bool:
         members = self.membership.view().members
         return {m.id for m in members.values() if m.is_reachable} == {
-            self.id, *(other.id for other in others)
+            self.id,
+            *(other.id for other in others),
         }
 
     # BusOwner
@@ -207,7 +213,8 @@ async def test_meet_of_a_closed_port_or_an_unknown_name_shows_the_reason():
         a.meet(port)
         await wait_until(lambda: a.membership.statistics().last_handshake_failure is not None)
         assert a.membership.statistics().last_handshake_failure == (
-            f"127.0.0.1:{port}", "Connection refused"
+            f"127.0.0.1:{port}",
+            "Connection refused",
         )
         a.meet(1, "a..b")
         await wait_until(lambda: len(a.events("handshake_failed")) == 2)
@@ -289,7 +296,7 @@ async def test_silent_connections_are_bounded_and_time_out():
         await wait_until(lambda: a.bus._unauthenticated == 3)
         assert await talk(a.port, b"") == b""
         assert len(a.events("too_many_handshakes")) == 1
-        await wait_until(lambda: a.bus._unauthenticated == 0 or not silent, 5)
+        await wait_until(lambda: a.bus._unauthenticated == 0)
         for stream in silent:
             await stream.aclose()
 
@@ -320,11 +327,10 @@ async def test_forgotten_live_node_is_told_and_stays_out():
 async def test_dials_can_be_sent_through_a_proxy_for_tests():
     b = Node(2)
     a = Node(1, dial_map=lambda host, port: ("127.0.0.1", b.port))
-    async with running(b):
-        async with running(a):
-            a.membership.meet("far.away.invalid", 5)
-            a.wake()
-            await wait_until(lambda: a.reaches(b))
+    async with running(b), running(a):
+        a.membership.meet("far.away.invalid", 5)
+        a.wake()
+        await wait_until(lambda: a.reaches(b))
 
 
 async def test_link_whose_peer_stops_reading_is_dropped():
@@ -385,7 +391,11 @@ def test_nodes_file_is_replaced_whole(tmp_path: Path):
 
 @pytest.mark.parametrize(
     ("data", "complaint"),
-    [(b"\0" * 100, "100 NUL bytes"), (b"\xff\xfe\x80", "no line flagged myself"), (bytes(17 << 20), "16777216 bytes")],
+    [
+        (b"\0" * 100, "100 NUL bytes"),
+        (b"\xff\xfe\x80", "no line flagged myself"),
+        (bytes(17 << 20), "16777216 bytes"),
+    ],
 )
 def test_damaged_nodes_file_is_a_clear_error_with_its_path(tmp_path: Path, data, complaint):
     path = tmp_path / "nodes.conf"

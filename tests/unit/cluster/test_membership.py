@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 
 import attrs
@@ -54,7 +55,7 @@ def payload(boot: int, data: bytes = b"x") -> bytes:
 def test_mesh_of_seven_forms_from_a_chain_of_meets_within_three_seconds():
     world = World()
     nodes = [world.add(f"n{index}") for index in range(7)]
-    for left, right in zip(nodes, nodes[1:], strict=False):
+    for left, right in itertools.pairwise(nodes):
         world.meet(left, right)
     took = world.run_until(lambda: world.is_mesh(nodes), 10_000)
     assert world.is_mesh(nodes)
@@ -69,7 +70,7 @@ def test_mesh_forms_after_hard_resets_one_after_another_while_others_know_old_id
     for index, node in enumerate(nodes):
         node.membership.reset(new_id=NodeId(f"{index:040x}"))
         world.run(20)
-    for left, right in zip(nodes, nodes[1:], strict=False):
+    for left, right in itertools.pairwise(nodes):
         world.meet(left, right)
     took = world.run_until(lambda: world.is_mesh(nodes), 10_000)
     assert world.is_mesh(nodes)
@@ -180,7 +181,9 @@ def test_pending_handshakes_are_bounded():
         one.meet("more", BUS_PORT)
 
 
-@pytest.mark.parametrize(("host", "port"), [("", 1), ("a b", 1), ("a\n", 1), ("a", 0), ("a", 65536)])
+@pytest.mark.parametrize(
+    ("host", "port"), [("", 1), ("a b", 1), ("a\n", 1), ("a", 0), ("a", 65536)]
+)
 def test_meet_of_what_is_no_address_is_refused(host, port):
     with pytest.raises(LocalProtocolError, match="Invalid node address"):
         alone().meet(host, port)
@@ -274,7 +277,7 @@ def test_word_of_a_failure_isn_t_believed_about_a_node_that_is_heard():
 
 def test_failure_reports_expire():
     world = World()
-    a, b, c, d = world.mesh(4)
+    a, _b, c, d = world.mesh(4)
     world.kill(d)
     world.kill(c)
     world.run(20_000)
@@ -558,6 +561,18 @@ def test_flood_of_gossiped_strangers_is_bounded():
     assert one.statistics().handshakes_pending == MEETINGS_MAX
 
 
+def test_meet_by_hand_takes_over_a_handshake_that_gossip_began():
+    one = linked()
+    gossip = Gossip(5, False, "", 7711, BUS_PORT, (GossipEntry(C, "10.0.0.3", 1, BUS_PORT, 0),))
+    one.frame(ConnId(2), messages.encode(messages.Ping(gossip)))
+    (dial,) = one.take_ready().dials
+    one.meet("10.0.0.3", BUS_PORT)
+    one.dial_failed(dial.dial, f"{handshake.WRONG_ID} expected {C}, {D} answered")
+    one.advance(START_MS + 100)
+    (dial,) = one.take_ready().dials
+    assert (dial.host, dial.expected) == ("10.0.0.3", None)
+
+
 def test_unknown_conns_and_dials_are_harmless():
     one = linked()
     one.closed(ConnId(99))
@@ -609,13 +624,15 @@ def test_backoff_doubles_to_half_a_node_timeout_or_two_seconds():
     one = alone(node_timeout_ms=60_000)
     one.meet("h", BUS_PORT, is_sticky=True)
     waits = []
+    now = START_MS
     for _ in range(8):
         (dial,) = one.take_ready().dials
         one.dial_failed(dial.dial, "no")
         due = one.next_wakeup_ms()
         assert due is not None
-        waits.append(due - one._now_ms)
-        one.advance(due)
+        waits.append(due - now)
+        now = due
+        one.advance(now)
     steps = [100, 200, 400, 800, 1600, 2000, 2000, 2000]
     assert all(step // 2 <= wait <= step for wait, step in zip(waits, steps, strict=True))
 
@@ -642,3 +659,112 @@ def test_same_seed_gives_the_same_story():
         return [(n.name, [attrs.astuple(note) for note in n.notes]) for n in nodes]
 
     assert story() == story()
+
+
+# Small steps of one node
+
+
+def ping_from_b(one: Membership, *entries: GossipEntry) -> None:
+    gossip = Gossip(5, False, "", 7711, BUS_PORT, entries)
+    one.frame(ConnId(2), messages.encode(messages.Ping(gossip)))
+
+
+def with_silent_c() -> Membership:
+    """A linked with B; C was there once and is silent for longer than the node timeout."""
+    one = linked()
+    one.accepted(ConnId(4), identity(C), True, "10.0.0.1", "10.0.0.3")
+    one.closed(ConnId(4))
+    for dial in one.take_ready().dials:
+        one.dial_failed(dial.dial, "no")
+    now = START_MS
+    for _ in range(35):
+        now += 100
+        one.advance(now)
+        for dial in one.take_ready().dials:
+            one.dial_failed(dial.dial, "no")
+        one.frame(ConnId(2), messages.encode(messages.Pong(Gossip(5, False, "", 7711, BUS_PORT))))
+    return one
+
+
+def test_fail_is_told_to_all_linked_peers():
+    one = with_silent_c()
+    assert one.view().members[C].is_suspect
+    ping_from_b(one, GossipEntry(C, "10.0.0.3", 7711, BUS_PORT, messages.SUSPECT))
+    assert one.view().members[C].is_failed
+    assert (ConnId(1), messages.encode(messages.Fail(C))) in one.take_ready().frames
+
+
+def test_report_is_taken_back_by_later_gossip():
+    one = linked()
+    one.accepted(ConnId(4), identity(C), True, "10.0.0.1", "10.0.0.3")
+    ping_from_b(one, GossipEntry(C, "10.0.0.3", 7711, BUS_PORT, messages.SUSPECT))
+    ping_from_b(one, GossipEntry(C, "10.0.0.3", 7711, BUS_PORT, 0))
+    one.closed(ConnId(4))
+    now = START_MS
+    for _ in range(35):
+        now += 100
+        one.advance(now)
+        for dial in one.take_ready().dials:
+            one.dial_failed(dial.dial, "no")
+        one.frame(ConnId(2), messages.encode(messages.Pong(Gossip(5, False, "", 7711, BUS_PORT))))
+    member = one.view().members[C]
+    assert (member.is_suspect, member.is_failed) == (True, False)
+
+
+def test_place_that_works_isn_t_left_for_where_a_connection_seems_to_come_from():
+    one = linked()
+    one.accepted(ConnId(3), identity(B, boot=5), False, "10.0.0.1", "172.17.0.1")
+    assert one.view().members[B].host == "10.0.0.2"
+    one.closed(ConnId(1))
+    hosts = []
+    now = START_MS
+    for _ in range(4):
+        now += 2_000
+        one.advance(now)
+        for dial in one.take_ready().dials:
+            hosts.append(dial.host)
+            one.dial_failed(dial.dial, "no")
+    assert hosts == ["10.0.0.2", "172.17.0.1", "10.0.0.2", "172.17.0.1"]
+
+
+def test_known_place_of_a_broken_link_is_left_for_where_the_peer_comes_from():
+    one = linked()
+    one.closed(ConnId(1))
+    one.take_ready()
+    one.accepted(ConnId(3), identity(B, boot=5), False, "10.0.0.1", "10.7.7.7")
+    assert [dial.host for dial in one.take_ready().dials] == ["10.7.7.7"]
+
+
+def test_forgotten_peer_is_told_before_its_connections_close():
+    one = linked()
+    one.forget(B)
+    ready = one.take_ready()
+    assert ready.frames == [(ConnId(1), messages.encode(messages.Forgotten((B,))))]
+    assert ready.closes == [ConnId(1), ConnId(2)]
+
+
+def test_sticky_meet_goes_on_after_a_find_that_can_t_be_used():
+    one = linked()
+    one.forget(B)
+    one.take_ready()
+    one.meet("service.example", BUS_PORT, is_sticky=True)
+    (dial,) = one.take_ready().dials
+    one.dialed(dial.dial, ConnId(9), identity(B, boot=5), "", "10.0.0.2")
+    assert one.take_ready().closes == [ConnId(9)]
+    assert one.statistics().handshakes_pending == 1
+
+
+def test_back_off_begins_anew_when_the_peer_dials_us():
+    one = linked()
+    one.closed(ConnId(1))
+    now = START_MS
+    for _ in range(6):
+        now += 2_000
+        one.advance(now)
+        for dial in one.take_ready().dials:
+            one.dial_failed(dial.dial, "no")
+    one.accepted(ConnId(9), identity(B, boot=5), False, "10.0.0.1", "10.0.0.2")
+    (dial,) = one.take_ready().dials
+    one.dial_failed(dial.dial, "no")
+    one.advance(now + 100)
+    assert len(one.take_ready().dials) == 1

@@ -1,13 +1,15 @@
 """A tiny world: Memberships joined by an in-memory network with real handshakes, and a clock that jumps.
 
-Everything is delivered at once and in order; cuts and kills are made by hand. Nothing here is random but what the seed gives.
+Everything is delivered at once and in order; cuts and kills are made by hand. Only the seed is
+chance.
 """
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import deque
-from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 import attrs
 
@@ -17,6 +19,9 @@ from cluster.membership import Membership, MembershipConfig
 from cluster.nodeid import NodeId, node_id_from_bytes
 from cluster.nodesfile import StoredNodes
 from cluster.ready import ConnId, Dial, Identity, Note
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
 
 START_MS = 1_700_000_000_000
 BUS_PORT = 17711
@@ -95,7 +100,7 @@ class World:
     def mesh(self, count: int) -> list[Node]:
         """So many nodes that all reach each other."""
         nodes = [self.add(f"n{index}") for index in range(count)]
-        for left, right in zip(nodes, nodes[1:], strict=False):
+        for left, right in itertools.pairwise(nodes):
             self.meet(left, right)
         self.run_until(lambda: self.is_mesh(nodes), 10_000)
         return nodes
@@ -124,7 +129,7 @@ class World:
     def kill(self, node: Node) -> None:
         """kill -9: connections break, others see it at once."""
         node.is_up = False
-        for (name, conn), wire in list(self.wires.items()):
+        for (name, _), wire in list(self.wires.items()):
             if name == node.name:
                 self._break(wire)
         self.settle()
@@ -241,9 +246,7 @@ class World:
         acceptor.membership.accepted(
             wire.acceptor_conn, right.peer, right.is_meet, acceptor.host, node.host
         )
-        node.membership.dialed(
-            dial.dial, wire.dialer_conn, left.peer, node.host, acceptor.host
-        )
+        node.membership.dialed(dial.dial, wire.dialer_conn, left.peer, node.host, acceptor.host)
 
     def _deliver(self, node: Node, conn: ConnId, body: bytes) -> None:
         wire = self.wires.get((node.name, conn))

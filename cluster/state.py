@@ -1,0 +1,104 @@
+"""State: all that membership knows, in one place; the modules beside it are functions over it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+
+from cluster import messages, roster
+from cluster.nodesfile import FORGOTTEN_MAX
+from cluster.ready import ClusterReady, ConnId, DialId, Identity, Note
+
+if TYPE_CHECKING:
+    from cluster.nodeid import NodeId
+    from cluster.peer import Dice, Meeting, Peer
+    from cluster.view import ClusterView
+
+
+@attrs.define(eq=False, kw_only=True)
+class State:
+    """Counters, tables and what is to be done; changed only by membership and its modules."""
+
+    identity: Identity
+    node_timeout_ms: int
+    is_leaving: bool
+    dice: Dice
+    now_ms: int
+    learned_host: str = ""  # of this node, from sockets
+
+    peers: dict[NodeId, Peer] = attrs.Factory(dict)
+    meetings: dict[tuple[str, int], Meeting] = attrs.Factory(dict)
+    dials: dict[DialId, Peer | Meeting] = attrs.Factory(dict)  # under way
+    links: dict[ConnId, Peer] = attrs.Factory(dict)  # dialed
+    inbounds: dict[ConnId, Peer] = attrs.Factory(dict)  # accepted
+
+    forgotten: dict[NodeId, bool] = attrs.Factory(dict)  # id -> everywhere?, oldest first
+    forgotten_ids: frozenset[NodeId] = frozenset()
+    tombstones: list[NodeId] = attrs.Factory(list)  # those to gossip
+    tombstone_cursor: int = 0
+    forgotten_by: dict[NodeId, None] = attrs.Factory(dict)
+
+    dials_drawn: int = 0
+    sent: int = 0
+    received: int = 0
+    protocol_errors: int = 0
+    handshakes_failed: int = 0
+    last_failure: tuple[str, str] | None = None  # (address, reason)
+
+    ready: ClusterReady = attrs.Factory(ClusterReady)
+    view: ClusterView | None = None  # None: to be made anew
+    is_view_due: bool = True
+    is_file_due: bool = True
+    wakeup_ms: int | None = None
+    is_wakeup_known: bool = False
+
+    def send(self, peer: Peer, message: messages.Message) -> None:
+        """Send over my link to a peer; dropped if there is none."""
+        if peer.link is not None:
+            self.frame(peer.link, message)
+
+    def frame(self, conn: ConnId, message: messages.Message) -> None:
+        """Send over a connection."""
+        self.ready.frames.append((conn, messages.encode(message)))
+        self.sent += 1
+
+    def changed(self, *, file: bool = False) -> None:
+        """The view changed, perhaps, and timers did; with `file` nodes.conf, too."""
+        self.view = None
+        self.is_view_due = True
+        self.is_wakeup_known = False
+        self.is_file_due = self.is_file_due or file
+
+    def note(self, level: str, event: str, **facts: object) -> None:
+        """Tell the log."""
+        self.ready.notes.append(Note(level, event, tuple(facts.items())))
+
+    def remember_forgotten(self, node: NodeId, *, everywhere: bool) -> None:
+        """Add a tombstone; the oldest go over the bound."""
+        self.forgotten[node] = everywhere
+        while len(self.forgotten) > FORGOTTEN_MAX:
+            del self.forgotten[next(iter(self.forgotten))]
+        self.forgotten_changed()
+
+    def forgotten_changed(self) -> None:
+        """Renew what is derived from the tombstones."""
+        self.forgotten_ids = frozenset(self.forgotten)
+        self.tombstones = [node for node, everywhere in self.forgotten.items() if everywhere]
+
+    def own(self) -> roster.Self:
+        """This node as it shows itself."""
+        host = self.identity.host or self.learned_host
+        return roster.Self(self.identity, host, self.is_leaving)
+
+    def learn_own_host(self, host: str) -> None:
+        """From a socket's near end; a loopback address gives way to another, otherwise the first one stays."""
+        was = self.learned_host
+        is_better = not was or (_is_loopback(was) and not _is_loopback(host))
+        if host and is_better and host != was and messages.is_host(host):
+            self.learned_host = host
+            self.changed(file=True)
+
+
+def _is_loopback(host: str) -> bool:
+    return host.startswith("127.") or host == "::1"

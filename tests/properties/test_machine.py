@@ -1,0 +1,296 @@
+"""A state machine over a small world of engines: Hypothesis chooses which message goes next, and everything else.
+
+Two to four nodes, up to three jobs. After every step all promises of tests/promises.py hold; at the end the world heals
+and everything drains. `MACHINE=big python -m pytest tests/properties/test_machine.py` looks much further.
+"""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from disque.core import commands as cmd
+from disque.core.job import JobState
+from disque.core.jobid import JobId
+from disque.core.ready import ClientId, Delivery
+from tests.world import World
+
+JOBS_MAX = 3
+FLYING_MAX = 60  # the oldest beyond this are lost, as by a link whose buffer is full
+QUEUE = b"q"
+DRAIN_ROUNDS = 60
+DRAIN_STEP_MS = 5_000
+
+INDEX = st.integers(0, 11)  # taken modulo the number of what there is
+PASSED_MS = st.sampled_from([1, 60, 500, 1_000, 2_000, 5_000, 11_000, 20_000])
+
+
+class Machine(RuleBasedStateMachine):
+    """Rules are inputs of the world; nothing is delivered but by a rule."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.world: World
+        self.waiting: list[tuple[str, ClientId]] = []
+        self.delivered: dict[JobId, str] = {}  # where each job was last handed out
+
+    # Helpers
+
+    def node(self, index: int) -> str | None:
+        """A node that runs, if there is one."""
+        alive = self.world.alive
+        return alive[index % len(alive)].name if alive else None
+
+    def job(self, index: int) -> JobId:
+        """One of the jobs; needs at least one."""
+        jobs = list(self.world.jobs.values())
+        return jobs[index % len(jobs)]
+
+    def has_jobs(self) -> bool:
+        """True once an ADDJOB was taken."""
+        return bool(self.world.jobs)
+
+    def is_flying(self) -> bool:
+        """True if a message is on its way."""
+        return bool(self.world.flying)
+
+    def hear(self) -> None:
+        """Take the answers; bound what flies."""
+        answers, self.world.answers = self.world.answers, []
+        for answer in answers:
+            self.waiting = [wait for wait in self.waiting if wait[1] != answer.client]
+            for each in answer.reply if isinstance(answer.reply, list) else ():
+                if isinstance(each, Delivery):
+                    self.delivered[JobId(each.id)] = answer.node
+        oldest = self.world.now - self.world.limits.link_wait_max_ms
+        self.world.flying = [p for p in self.world.flying[-FLYING_MAX:] if p.sent_at >= oldest]
+
+    def say(self, index: int, command: cmd.Command, *, may_wait: bool = False) -> None:
+        """A command at a node."""
+        name = self.node(index)
+        if name is None:
+            return
+        client = self.world.command(name, command)
+        if may_wait:
+            self.waiting.append((name, client))
+        self.hear()
+
+    # Rules
+
+    @initialize(count=st.integers(2, 4), skew=st.sampled_from([0, 1, -1]))
+    def begin(self, count: int, skew: int) -> None:
+        self.world = World("abcd"[:count], offsets_ms={"b": skew * 86_400_000})
+        self.world.order = None
+        self.world.settle()
+
+    @precondition(lambda self: len(self.world.jobs) < JOBS_MAX)
+    @rule(
+        at=INDEX,
+        replicate=st.sampled_from([None, 1, 2, 3]),
+        retry_ms=st.sampled_from([1_000, 10_000, 0]),
+        delay_ms=st.sampled_from([0, 0, 3_000]),
+        timeout_ms=st.sampled_from([0, 300, 5_000]),
+        is_async=st.booleans(),
+    )
+    def add(self, at, replicate, retry_ms, delay_ms, timeout_ms, is_async) -> None:
+        if replicate is not None:
+            replicate = min(replicate, len(self.world.nodes)) if retry_ms else 1
+        command = cmd.AddJob(QUEUE, b"x", timeout_ms, replicate, delay_ms, retry_ms)
+        self.say(at, command if not is_async else _evolved(command), may_wait=True)
+
+    @rule(at=INDEX, is_nohang=st.booleans(), timeout_ms=st.sampled_from([0, 1_000]))
+    def get(self, at, is_nohang, timeout_ms) -> None:
+        command = cmd.GetJob((QUEUE,), timeout_ms, 1, is_nohang, with_counters=True)
+        self.say(at, command, may_wait=True)
+
+    @precondition(has_jobs)
+    @rule(at=INDEX, job=INDEX)
+    def ack(self, at, job) -> None:
+        self.say(at, cmd.AckJob((self.job(job),)))
+
+    @precondition(has_jobs)
+    @rule(at=INDEX, job=INDEX)
+    def fast_ack(self, at, job) -> None:
+        self.say(at, cmd.FastAck((self.job(job),)))
+
+    @precondition(has_jobs)
+    @rule(at=INDEX, job=INDEX)
+    def nack(self, at, job) -> None:
+        self.say(at, cmd.Nack((self.job(job),)))
+
+    @precondition(has_jobs)
+    @rule(at=INDEX, job=INDEX)
+    def working(self, at, job) -> None:
+        self.say(at, cmd.Working(self.job(job)))
+
+    @precondition(has_jobs)
+    @rule(at=INDEX, job=INDEX)
+    def enqueue(self, at, job) -> None:
+        self.say(at, cmd.Enqueue((self.job(job),)))
+
+    @precondition(has_jobs)
+    @rule(at=INDEX, job=INDEX)
+    def dequeue(self, at, job) -> None:
+        self.say(at, cmd.Dequeue((self.job(job),)))
+
+    @precondition(has_jobs)
+    @rule(at=INDEX, job=INDEX)
+    def delete(self, at, job) -> None:
+        self.say(at, cmd.DelJob((self.job(job),)))
+
+    @precondition(is_flying)
+    @rule(k=st.integers(0, FLYING_MAX))
+    def deliver(self, k) -> None:
+        flying = self.world.flying
+        self.world.arrive(flying.pop(k % len(flying)))
+        self.hear()
+
+    @precondition(is_flying)
+    @rule()
+    def deliver_all(self) -> None:
+        self.world.settle()
+        self.hear()
+
+    @precondition(is_flying)
+    @rule(k=st.integers(0, FLYING_MAX))
+    def drop(self, k) -> None:
+        flying = self.world.flying
+        flying.pop(k % len(flying))
+
+    @precondition(is_flying)
+    @rule(k=st.integers(0, FLYING_MAX))
+    def double(self, k) -> None:
+        flying = self.world.flying
+        flying.append(flying[k % len(flying)])
+
+    @rule(one=INDEX, two=INDEX, is_both_ways=st.booleans())
+    def cut(self, one, two, is_both_ways) -> None:
+        names = list(self.world.nodes)
+        source, target = names[one % len(names)], names[two % len(names)]
+        if source != target:
+            self.world.cut(source, target)
+            if is_both_ways:
+                self.world.cut(target, source)
+            self.hear()
+
+    @rule()
+    def heal(self) -> None:
+        self.world.heal()
+        self.hear()
+
+    @rule(at=INDEX, is_back_at_once=st.booleans())
+    def crash(self, at, is_back_at_once) -> None:
+        name = self.node(at)
+        if name is not None:
+            self.world.crash(name)
+            self.waiting = [wait for wait in self.waiting if wait[0] != name]
+            if is_back_at_once:
+                self.world.restart(name)
+            self.hear()
+
+    @rule()
+    def restart(self) -> None:
+        for node in self.world.nodes.values():
+            if node.engine is None:
+                self.world.restart(node.name)
+        self.hear()
+
+    @rule(ms=PASSED_MS)
+    def wait(self, ms) -> None:
+        for _ in self.world.run(ms):
+            self.hear()
+
+    @rule(ms=PASSED_MS)
+    def wait_undisturbed(self, ms) -> None:
+        for _ in self.world.run(ms):
+            self.world.settle()
+            self.hear()
+
+    @precondition(lambda self: self.waiting)
+    @rule(k=INDEX)
+    def disconnect(self, k) -> None:
+        name, client = self.waiting.pop(k % len(self.waiting))
+        self.world.disconnect(name, client)
+        self.hear()
+
+    @invariant()
+    def promises_hold(self) -> None:
+        if hasattr(self, "world"):
+            self.world.promises.stepped()
+
+    # The end
+
+    def teardown(self) -> None:
+        if not hasattr(self, "world"):
+            return
+        world = self.world
+        self.restart()
+        self.heal()
+        for name, client in self.waiting:
+            world.disconnect(name, client)
+        for _ in range(DRAIN_ROUNDS):
+            self.wait_undisturbed(DRAIN_STEP_MS)
+            self.consume()
+            if not any(node.state.jobs for node in world.alive):
+                break
+        self.wait_undisturbed(70_000)  # two node timeouts, the longest wait in a link, and a bit
+        self.nothing_is_left()
+
+    def consume(self) -> None:
+        """Get and ack everything, everywhere; what was taken out of its queue for good is put back."""
+        for node in self.world.alive:
+            for job, entry in list(node.state.jobs.items()):
+                if entry.state is JobState.ACTIVE and not entry.retry_ms:
+                    self.world.command(node.name, cmd.Enqueue((job,)))
+            self.world.command(node.name, cmd.GetJob((QUEUE,), 0, 10, is_nohang=True))
+            self.world.settle()
+            self.hear()
+            for job, name in list(self.delivered.items()):
+                self.world.command(name, cmd.AckJob((job,)))
+                del self.delivered[job]
+            self.world.settle()
+            self.hear()
+
+    def nothing_is_left(self) -> None:
+        """Q1, Q3, Q6: no entry, no timer that could speak, no byte; but what a lost memory leaves in doubt."""
+        world = self.world
+        has_lost = bool(world.promises.lost_memory)
+        assert not world.flying, f"still speaking: {[p.messages for p in world.flying]}"
+        for node in world.alive:
+            state = node.state
+            left = [
+                f"{job.state.name} {id_!r} H={job.holders} T={job.told}"
+                for id_, job in state.jobs.items()
+                if not (has_lost and job.state is JobState.MOVING)
+            ]
+            assert not left, f"{node.name} still has {left}"
+            assert not state.tombstones, f"{node.name}: {state.tombstones}"
+            assert not state.marks, f"{node.name}: {state.marks}"
+            assert not state.asks
+            assert not state.adding
+            assert not state.getting
+            assert has_lost or not state.long_tombstones, f"{node.name}: {state.long_tombstones}"
+            assert has_lost or not state.body_bytes
+        for life in world.promises.lives.values():
+            is_kept = life.answer == "ok" and not (has_lost or life.is_dropped or life.is_over)
+            assert not is_kept or life.deliveries, f"Q6: {life.job!r} was never delivered"
+
+
+def _evolved(command: cmd.AddJob) -> cmd.AddJob:
+    """The same, ASYNC."""
+    command.is_async = True  # type: ignore[misc]  # ours alone, and not yet said
+    return command
+
+
+IS_BIG = os.environ.get("MACHINE") == "big"
+TestMachine = Machine.TestCase
+TestMachine.settings = settings(
+    max_examples=3_000 if IS_BIG else 100,
+    stateful_step_count=80 if IS_BIG else 40,
+    deadline=None,
+    derandomize=not IS_BIG,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)

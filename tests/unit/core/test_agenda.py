@@ -1,0 +1,137 @@
+"""The agenda against a naive model: never early, never late, never lost, near or far."""
+
+from __future__ import annotations
+
+import attrs
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from disque.core.agenda import Agenda, Sleeper
+
+BUCKET_MS = 8_192
+DAY_MS = 86_400_000
+START = 1_700_000_000_000
+
+
+@attrs.define(eq=False)
+class Item:
+    """Something to wake."""
+
+    number: int
+    wake_at: int | None = None
+
+
+def due(agenda: Agenda, now_ms: int) -> list[Sleeper]:
+    """All that is due, in the order in which it wakes."""
+    found: list[Sleeper] = []
+    while (item := agenda.pop_due(now_ms)) is not None:
+        assert item.wake_at is None
+        found.append(item)
+    return found
+
+
+offsets = st.one_of(
+    st.integers(0, 5),
+    st.integers(0, 3 * BUCKET_MS),
+    st.sampled_from([BUCKET_MS - 1, BUCKET_MS, BUCKET_MS + 1, DAY_MS, 365 * DAY_MS]),
+)
+numbers = st.integers(0, 5)
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("book"), numbers, offsets),
+        st.tuples(st.just("cancel"), numbers, st.just(0)),
+        st.tuples(st.just("advance"), st.just(0), offsets),
+    ),
+    max_size=40,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(steps)
+def test_agenda_equals_a_plain_list_of_bookings(plan: list[tuple[str, int, int]]) -> None:
+    agenda, now = Agenda(), START
+    items = [Item(n) for n in range(6)]
+    model: dict[int, int] = {}
+    for what, number, offset in plan:
+        if what == "book":
+            agenda.book(items[number], now + offset)
+            model[number] = now + offset
+        elif what == "cancel":
+            agenda.cancel(items[number])
+            model.pop(number, None)
+        else:
+            now += offset
+            woken = due(agenda, now)
+            expected = sorted((at, n) for n, at in model.items() if at <= now)
+            assert sorted((model[i.number], i.number) for i in woken if isinstance(i, Item)) == expected
+            times = [model[i.number] for i in woken if isinstance(i, Item)]
+            assert times == sorted(times), "woken out of order"
+            model = {n: at for n, at in model.items() if at > now}
+        assert {i.number: i.wake_at for i in items if i.wake_at is not None} == model
+        first = agenda.next_at()
+        assert (first is None) == (not model)
+        assert first is None or first <= min(model.values()), "the owner would sleep too long"
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(offsets, min_size=1, max_size=20))
+def test_owner_who_sleeps_until_next_at_wakes_each_item_on_the_millisecond(plan: list[int]) -> None:
+    agenda = Agenda()
+    items = {Item(n): START + offset for n, offset in enumerate(plan)}
+    for item, at in items.items():
+        agenda.book(item, at)
+    now, turns = START, 0
+    while (at := agenda.next_at()) is not None:
+        now, turns = max(now, at), turns + 1
+        for woken in due(agenda, now):
+            assert isinstance(woken, Item)
+            assert items.pop(woken) == now
+    assert not items
+    assert turns <= 2 * len(plan) + 1, "idle wake-ups beyond one a bucket"
+
+
+def test_items_of_one_millisecond_wake_in_order_of_booking() -> None:
+    agenda = Agenda()
+    items = [Item(n) for n in range(5)]
+    agenda.pop_due(START)
+    for item in items:
+        agenda.book(item, START + 10)
+    assert due(agenda, START + 10) == items
+
+
+def test_booking_again_replaces_the_booking() -> None:
+    agenda, item = Agenda(), Item(0)
+    agenda.pop_due(START)
+    for at in (5, 9, 5, DAY_MS, 7):
+        agenda.book(item, START + at)
+    assert due(agenda, START + 6) == []
+    assert due(agenda, START + 2 * DAY_MS) == [item]
+
+
+def test_booking_in_the_past_wakes_at_once() -> None:
+    agenda, item = Agenda(), Item(0)
+    agenda.pop_due(START)
+    agenda.book(item, START - DAY_MS)
+    assert due(agenda, START) == [item]
+
+
+def test_cancel_of_what_isnt_booked_is_nothing() -> None:
+    agenda, item = Agenda(), Item(0)
+    agenda.cancel(item)
+    agenda.book(item, START)
+    agenda.cancel(item)
+    agenda.cancel(item)
+    assert agenda.next_at() is None
+    assert due(agenda, START + DAY_MS) == []
+
+
+def test_far_timers_that_are_cancelled_leave_nothing_behind() -> None:
+    agenda = Agenda()
+    agenda.pop_due(START)
+    items = [Item(n) for n in range(1_000)]
+    for item in items:
+        agenda.book(item, START + DAY_MS + item.number * 1_000)
+    for item in items:
+        agenda.cancel(item)
+    assert agenda.next_at() is None
+    assert (agenda._near, agenda._far, agenda._far_heap) == ([], {}, [])

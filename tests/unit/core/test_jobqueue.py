@@ -1,0 +1,116 @@
+"""A queue's sorted pages against a sorted list; its import rate against the reference's formula."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from disque.core.jobid import JobId
+from disque.core.jobqueue import PAUSE_IN, PAUSE_OUT, JobQueue, QueueKey, SortedPages
+
+NOW = 1_700_000_000_000
+
+
+def key(priority: int, ctime: int) -> QueueKey:
+    return (9 - priority, ctime, JobId(b"D-%d" % ctime))
+
+
+keys = st.builds(key, st.integers(0, 9), st.integers(0, 50))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(["add", "remove", "pop"]), keys), max_size=60))
+def test_pages_equal_a_sorted_list(plan: list[tuple[str, QueueKey]]) -> None:
+    pages, model = SortedPages(), []
+    for what, one in plan:
+        if what == "add" and one not in model:
+            pages.add(one)
+            model = sorted([*model, one])
+        elif what == "remove":
+            if one in model:
+                pages.remove(one)
+                model.remove(one)
+            else:
+                with pytest.raises(KeyError):
+                    pages.remove(one)
+        elif what == "pop" and model:
+            assert pages.first() == model[0]
+            assert pages.pop_first() == model.pop(0)
+        assert list(pages) == model
+        assert list(reversed(pages)) == model[::-1]
+        assert len(pages) == len(model)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_thousands_of_keys_cross_many_pages(seed: int) -> None:
+    dice = random.Random(seed)
+    pages, model = SortedPages(), [key(dice.randrange(10), n) for n in range(3_000)]
+    dice.shuffle(model)
+    for one in model:
+        pages.add(one)
+    model.sort()
+    assert list(pages) == model
+    for one in dice.sample(model, 2_000):
+        pages.remove(one)
+        model.remove(one)
+    assert list(pages) == model
+    assert [pages.pop_first() for _ in range(500)] == model[:500]
+    assert list(reversed(pages)) == model[:499:-1]
+
+
+def test_high_priority_first_then_age_then_id() -> None:
+    pages = SortedPages()
+    for one in (key(4, 3), key(9, 8), key(4, 1), key(0, 0)):
+        pages.add(one)
+    assert list(pages) == [key(9, 8), key(4, 1), key(4, 3), key(0, 0)]
+
+
+def test_first_of_an_empty_queue_is_an_index_error() -> None:
+    with pytest.raises(IndexError):
+        SortedPages().first()
+    with pytest.raises(IndexError):
+        SortedPages().pop_first()
+
+
+def queue_that_imported(at: list[int]) -> JobQueue:
+    """A queue made at NOW, with an import at each of these ms after it."""
+    queue = JobQueue(b"q", created_at=NOW, accessed_at=NOW)
+    queue.import_start = queue.import_before_start = NOW
+    for ms in at:
+        queue.count_import(NOW + ms, bucket_ms=1_000)
+    return queue
+
+
+# Reference 5.5: two buckets of a second; ceil((previous + current) x 1000 / max(50, now - start of the previous)).
+@pytest.mark.parametrize(
+    ("imports", "now_ms", "rate"),
+    [
+        ([], 0, 0),
+        ([0], 0, 20),  # 1 job, divisor at least 50 ms
+        ([0], 50, 20),
+        ([0], 100, 10),
+        ([0] * 10, 100, 100),
+        ([0], 1_000, 1),
+        ([0], 1_500, 1),  # rounded up
+        ([0] * 10, 5_000, 2),
+        ([0] * 10, 5_001, 0),  # silence of more than 5 s
+        ([0, 0, 0, 1_000], 1_000, 4),  # still the first bucket at exactly 1 s
+        ([0, 0, 0, 1_001], 1_001, 4),  # a new one: ceil(4 x 1000 / 1001)
+        ([0] * 100 + [1_001, 2_002], 2_002, 2),  # of the third bucket, the first is forgotten
+    ],
+)
+def test_import_rate(imports: list[int], now_ms: int, rate: int) -> None:
+    queue = queue_that_imported(imports)
+    assert queue.import_rate(NOW + now_ms, window_ms=5_000, divisor_min_ms=50) == rate
+
+
+def test_pauses_of_the_node_and_of_the_cluster_add_up() -> None:
+    queue = JobQueue(b"q", created_at=NOW, accessed_at=NOW)
+    assert (queue.is_paused_in, queue.is_paused_out, queue.pause_flags) == (False, False, 0)
+    queue.pause, queue.cluster_pause = PAUSE_IN, PAUSE_OUT
+    assert (queue.is_paused_in, queue.is_paused_out, queue.pause_flags) == (True, True, 3)
+    queue.pause = 0
+    assert (queue.is_paused_in, queue.is_paused_out) == (False, True)

@@ -1,0 +1,54 @@
+"""One line an event, whatever the values hold."""
+
+from __future__ import annotations
+
+import re
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import pytest
+
+from disque.server.eventlog import EventLog, spell
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_line_is_time_level_event_and_facts(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    with closing(EventLog(path=str(path))) as log:
+        log.event("notice", "ready", port=7711, host="a b", none="")
+    stamp = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
+    assert re.fullmatch(stamp + r' notice ready port=7711 host="a b" none=""\n', path.read_text())
+
+
+def test_level_decides_what_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    with closing(EventLog(path=str(path), level="warning")) as log:
+        log.event("notice", "small")
+        log.note("info", "small", ())
+        log.note("warning", "large", (("level", 3), ("event", "x")))
+    assert [line.split(" ", 2)[2] for line in path.read_text().splitlines()] == [
+        "large level=3 event=x"
+    ]
+
+
+@pytest.mark.parametrize("value", ["a\nb", "a\x00", 'say "x"', "k=v", "\x1b[31m", b"\xff", "é x"])
+def test_value_never_breaks_the_line(value: object) -> None:
+    text = spell(value)
+    assert text.isprintable()
+    assert "\n" not in text
+
+
+def test_long_value_is_cut() -> None:
+    assert len(spell("x" * 10_000)) < 1_000
+
+
+def test_sink_that_fails_is_borne() -> None:
+    with closing(EventLog(path="/dev/full")) as log:
+        log.event("notice", "ready")
+
+
+def test_file_that_cannot_be_opened_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="No such file"):
+        EventLog(path=str(tmp_path / "no" / "log"))

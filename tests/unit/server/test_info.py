@@ -1,0 +1,76 @@
+"""INFO: sections, fields and their order, as clients look for them."""
+
+from __future__ import annotations
+
+import pytest
+
+from disque.server.info import Figures, human_bytes, info_text
+from tests.unit.server.world import running
+
+FIELDS = {
+    "Server": "disque_version disque_git_sha1 disque_git_dirty disque_build_id os arch_bits "
+    "multiplexing_api gcc_version process_id run_id tcp_port uptime_in_seconds uptime_in_days hz "
+    "executable config_file",
+    "Clients": "connected_clients client_longest_output_list client_biggest_input_buf "
+    "blocked_clients",
+    "Memory": "used_memory used_memory_human used_memory_rss used_memory_peak "
+    "used_memory_peak_human mem_fragmentation_ratio mem_allocator",
+    "Jobs": "registered_jobs queued_jobs",
+    "Queues": "registered_queues",
+    "Persistence": "loading aof_enabled aof_state aof_rewrite_in_progress aof_rewrite_scheduled "
+    "aof_last_rewrite_time_sec aof_current_rewrite_time_sec aof_last_bgrewrite_status "
+    "aof_last_write_status",
+    "Stats": "total_connections_received total_commands_processed instantaneous_ops_per_sec "
+    "total_net_input_bytes total_net_output_bytes instantaneous_input_kbps "
+    "instantaneous_output_kbps rejected_connections latest_fork_usec",
+    "CPU": "used_cpu_sys used_cpu_user used_cpu_sys_children used_cpu_user_children",
+}
+
+
+async def test_default_has_all_sections_in_order_but_commandstats() -> None:
+    async with running() as world:
+        blocks = info_text(world.shell, b"default").decode().removesuffix("\r\n").split("\r\n\r\n")
+    shown = {
+        block.split("\r\n")[0].removeprefix("# "): " ".join(
+            line.split(":")[0] for line in block.split("\r\n")[1:]
+        )
+        for block in blocks
+    }
+    assert shown == FIELDS
+    assert list(shown) == list(FIELDS)
+
+
+async def test_one_section_and_an_unknown_one() -> None:
+    async with running() as world:
+        assert info_text(world.shell, b"queues") == b"# Queues\r\nregistered_queues:0\r\n"
+        assert info_text(world.shell, b"nosuch") == b""
+
+
+async def test_commandstats_count_calls_and_only_those_carried_out() -> None:
+    async with running() as world:
+        await world.connect().ask(b"QLEN q\r\nQLEN q\r\nQLEN\r\n", b":0\r\n:0\r\n-ERR")
+        text = info_text(world.shell, b"commandstats").decode()
+        assert "cmdstat_qlen:calls=2,usec=" in text
+        assert "# Commandstats" in info_text(world.shell, b"all").decode()
+
+
+async def test_fresh_node_reports_less_than_2_mib() -> None:
+    async with running() as world:
+        assert world.shell.used_memory_bytes() < 2 << 20
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(0, "0B"), (1023, "1023B"), (1024, "1.00K"), (1536 << 10, "1.50M"), (5 << 40, "5.00T")],
+)
+def test_size_for_people(count: int, text: str) -> None:
+    assert human_bytes(count) == text
+
+
+def test_rates_are_means_over_the_remembered_seconds() -> None:
+    figures = Figures()
+    for second in range(40):
+        figures.commands_processed = second * 100
+        figures.net_input_bytes = second * 2048
+        figures.sample(second * 1000, second * 1024)
+    assert figures.rates() == (100, 2.0, 1.0)

@@ -1,0 +1,61 @@
+"""The first steps that `make run` prints can be typed as they stand."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from disque.server import local
+
+
+def test_steps_go_to_three_nodes_in_turn() -> None:
+    text = local.first_steps([7711, 7712, 7713], Path("data"))
+    assert "3 nodes run and know each other: 127.0.0.1, ports 7711, 7712, 7713." in text
+    if shutil.which("redis-cli"):
+        assert '  redis-cli -p 7711 ADDJOB hello "my first job" 0\n' in text
+        assert "  redis-cli -p 7712 GETJOB FROM hello\n" in text
+
+
+def test_without_redis_cli_python_does_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[bytes] = []
+
+    def serve(listener: socket.socket) -> None:
+        sock, _ = listener.accept()
+        with sock:
+            said.append(sock.recv(1000))
+            sock.sendall(b"+D-id\r\n")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        monkeypatch.setenv("PATH", "/nonexistent")
+        port = listener.getsockname()[1]
+        text = local.first_steps([port], Path("data"))
+        line = next(each for each in text.splitlines() if "ADDJOB" in each)
+        monkeypatch.undo()
+        thread = threading.Thread(target=serve, args=(listener,))
+        thread.start()
+        shell = line.strip().replace("python3", sys.executable, 1)
+        done = subprocess.run(["sh", "-c", shell], capture_output=True, timeout=20, check=True)
+        thread.join(20)
+    assert said == [b'ADDJOB hello "my first job" 0\r\n']
+    assert done.stdout.strip() == b"+D-id"
+
+
+@pytest.mark.parametrize(
+    ("flags", "complaint"),
+    [
+        (["--nodes", "0"], "--nodes must be between 1 and 100, got 0"),
+        (["--port", "70000"], "--port must be between 1 and 55532, got 70000"),
+    ],
+)
+def test_impossible_number_is_told(
+    flags: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        local.main(flags)
+    assert complaint in capsys.readouterr().err
