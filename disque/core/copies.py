@@ -117,9 +117,8 @@ def _remaining_burials(burials: Burials | None, now_ms: int) -> Burials | None:
 
 def absorb(state: State, job: Job, facts: msg.Facts) -> bool:
     """Merge what a peer says about a stored copy; True if it was news to us (M22), which the log then has."""
-    if facts.burials is not None and job.state is JobState.QUEUED:
-        if merge.burials(job.burials, facts.burials) is not job.burials:
-            take_out(state, job, Event.UNQUEUE)  # its effective queue may be another now (B8.4)
+    if job.state is JobState.QUEUED and _is_other_burial(state, job, facts):
+        take_out(state, job, Event.UNQUEUE)  # its effective queue may be another now (B8.4)
     is_news = merge_facts(state, job, facts)
     if is_news:
         record_facts(state, job)
@@ -144,11 +143,7 @@ def merge_facts(state: State, job: Job, facts: msg.Facts) -> bool:
     job.not_before = merge.earlier(job.not_before, state.now_ms + facts.due_in)
     job.expires_at = merge.earlier(job.expires_at, state.now_ms + facts.expires_in)
     if facts.burials is not None:
-        theirs = facts.burials
-        burials = merge.burials(
-            job.burials,
-            Burials(theirs.count, theirs.reason, theirs.base, state.now_ms + theirs.expires_at),
-        )
+        burials = merge.burials(job.burials, _burials_at(facts.burials, state.now_ms))
         is_news |= not _is_same_burial(burials, job.burials)
         job.burials = burials
     return is_news
@@ -221,6 +216,17 @@ def stored_facts(job: Job) -> tuple[object, ...]:
         job.expires_at,
         job.not_before,
     )
+
+
+def _is_other_burial(state: State, job: Job, facts: msg.Facts) -> bool:
+    if facts.burials is None:
+        return False
+    joined = merge.burials(job.burials, _burials_at(facts.burials, state.now_ms))
+    return not _is_same_burial(joined, job.burials)
+
+
+def _burials_at(remaining: Burials, now_ms: int) -> Burials:
+    return Burials(remaining.count, remaining.reason, remaining.base, now_ms + remaining.expires_at)
 
 
 def record_facts(state: State, job: Job) -> None:

@@ -110,7 +110,7 @@ def dispatch(state: State, job: Job, *, with_counters: bool) -> Delivery:
 
 
 def _lease(state: State, job: Job) -> None:
-    stamp = next_stamp(state)
+    stamp = next_stamp(state, job)
     job.leases = {**job.leases, state.self_id: (stamp, state.now_ms + job.retry_ms)}
     is_limited = bool(job.live_spec.max_deliveries)
     if is_limited:

@@ -201,6 +201,7 @@ def boot_of(state: State, node: NodeId) -> int:
 
 def keep_tombstone(state: State, stone: Tombstone) -> None:
     """Put a tombstone into its pool; over the bound the oldest goes."""
+    forget_tombstone(state, stone.id)
     pool = state.long_tombstones if stone.is_long else state.tombstones
     pool[stone.id] = stone
     now = state.now_ms
@@ -211,6 +212,14 @@ def keep_tombstone(state: State, stone: Tombstone) -> None:
         state.agenda.cancel(oldest)
         del pool[oldest.id]
         state.counts.long_tombstones_evicted += stone.is_long
+
+
+def forget_tombstone(state: State, job: JobId) -> None:
+    """Take a tombstone out of its pool, if there is one."""
+    for pool in (state.tombstones, state.long_tombstones):
+        stone = pool.pop(job, None)
+        if stone is not None:
+            state.agenda.cancel(stone)
 
 
 def short_life(state: State) -> int:

@@ -110,9 +110,11 @@ class Engine:
         state = self.state
         if peer not in state.view.members or peer == state.self_id:
             return
-        if boot < peer_of(state, peer).boot:
+        known = peer_of(state, peer)
+        if boot < known.boot:
             state.counts.stale_messages += 1
             return
+        known.boot = boot
         _MESSAGES[type(message)](state, peer, message)
         self._settle()
 
@@ -133,6 +135,10 @@ class Engine:
     def restore(self, record: Record) -> None:
         """Replay one record of the log, before the first advance."""
         restoring.restore(self.state, record)
+
+    def restored(self) -> None:
+        """All records of the log have been replayed (B6.7)."""
+        restoring.finish_restoring(self.state)
 
     def reset(self) -> None:
         """Forget all jobs and queues (DEBUG FLUSHALL, CLUSTER RESET)."""
@@ -292,6 +298,8 @@ def _on_keep_dummy(state: State, peer: NodeId, said: msg.KeepDummy) -> None:
 
 def _on_purge(state: State, peer: NodeId, said: msg.Purge) -> None:
     """Cancel what this node holds of a queue now, once for each order (M19, B9.4)."""
+    if said.node not in state.view.members:
+        return
     if (said.boot, said.seq) <= state.purges_seen.get(said.node, (0, 0)):
         return
     state.purges_seen[said.node] = (said.boot, said.seq)

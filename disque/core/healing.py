@@ -15,7 +15,7 @@ from disque.core.ending import collect, is_settled
 from disque.core.federation import ask_newcomers
 from disque.core.job import Job, JobState
 from disque.core.jobid import JobId
-from disque.core.moves import moves_from_restarted, moves_peer_back
+from disque.core.moves import moves_peer_back
 from disque.core.replication import adds_review
 from disque.core.state import Peer, State, Sweep, Walk, fail, peer_of, send, wake
 
@@ -41,12 +41,12 @@ def view_changed(state: State, view: ClusterView) -> None:
         state.reached[node] = None
         peer = peer_of(state, node)
         member = members[node]
-        is_restarted = member.boot > peer.boot
+        is_restarted = member.boot > peer.greeted
         if is_restarted:
-            if peer.boot:
+            if peer.greeted:
                 lost.add(node)
-            peer.boot, peer.since = member.boot, member.since
-            moves_from_restarted(peer)
+            peer.greeted = member.boot
+            peer.boot, peer.since = max(peer.boot, member.boot), member.since
         if is_restarted or node not in was_up:
             newcomers.append(node)
             _peer_back(state, peer)
@@ -83,12 +83,13 @@ def request_walk(state: State, peer: Peer) -> None:
     limits = state.limits
     if walk is None:
         ids, ends = _ids_to_say(state)
-        walk = peer.walk = Walk(peer.id, ids, ends, gap_ms=limits.heal_gap_first_ms)
-        walk.started_at = state.now_ms
-        wake(state, walk, state.now_ms)
+        walk = peer.walk = Walk(peer.id, ids, ends)
+        if state.now_ms - peer.heal_next_at > limits.heal_gap_max_ms:
+            peer.heal_gap_ms = limits.heal_gap_first_ms
+        wake(state, walk, peer.heal_next_at)
     elif walk.position == 0 and walk.batch_end == 0:
         walk.ids, walk.ends = _ids_to_say(state)  # it hasn't begun, and what it would say is old
-        wake(state, walk, state.now_ms)
+        wake(state, walk, peer.heal_next_at)
     else:
         walk.is_due_again = True
         if walk.wake_at is None:
@@ -120,7 +121,9 @@ def walk_due(state: State, walk: Walk) -> None:
             said += _say_again(state, job, walk.peer)
     if said:
         walk.batch_end = at
-        walk.seq += 1
+        peer = peer_of(state, walk.peer)
+        peer.walk_seq += 1
+        walk.seq = peer.walk_seq
         send(state, (walk.peer,), msg.Walk(walk.seq))
         wake(state, walk, state.now_ms + state.limits.heal_answer_ms)
     else:
@@ -149,14 +152,11 @@ def _say_again(state: State, job: Job, peer: NodeId) -> bool:
 def _end_walk(state: State, walk: Walk) -> None:
     """Around once; again after a growing gap if it was asked for meanwhile."""
     peer = peer_of(state, walk.peer)
-    if not walk.is_due_again:
-        peer.walk = None
-        return
-    walk.is_due_again = False
-    walk.ids, walk.ends = _ids_to_say(state)
-    walk.position = walk.batch_end = 0
-    wake(state, walk, state.now_ms + walk.gap_ms)
-    walk.gap_ms = min(walk.gap_ms * 2, state.limits.heal_gap_max_ms)
+    peer.walk = None
+    peer.heal_next_at = state.now_ms + peer.heal_gap_ms
+    peer.heal_gap_ms = min(peer.heal_gap_ms * 2, state.limits.heal_gap_max_ms)
+    if walk.is_due_again:
+        request_walk(state, peer)
 
 
 def on_walk(state: State, peer: NodeId, said: msg.Walk) -> None:

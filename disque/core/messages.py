@@ -179,8 +179,12 @@ class YourJobs:
 
 @value
 class Move:
-    """A RETRY 0 job changes its owner under (boot of the receiver, n); numbers below `settled` are closed (B6)."""
+    """A RETRY 0 job changes its owner under a number of the source's boot, for one boot of the receiver (B6).
 
+    Numbers below `settled` are closed at the source.
+    """
+
+    source_boot: int
     boot: int
     n: int
     settled: int
@@ -192,8 +196,9 @@ class Move:
 
 @value
 class GotMove:
-    """Answer to Move and AskMove: number n of boot `boot` is mine, or stays yours."""
+    """Answer to Move and AskMove: that number is mine, or stays yours."""
 
+    source_boot: int
     boot: int
     n: int
     is_taken: bool
@@ -203,6 +208,7 @@ class GotMove:
 class AskMove:
     """Did you take number n? Closes it if it never arrived (B6.5)."""
 
+    source_boot: int
     boot: int
     n: int
 
@@ -381,18 +387,25 @@ class _Reader:
         except ValueError:
             raise RemoteProtocolError(f"unknown reason {raw!r:.60}") from None
 
+    def rising(self, raw: Any) -> int:
+        """A counter, clock or stamp: its owner goes on counting from it, and must never reach the bound."""
+        number = self.integer(raw)
+        if number > _INT_MAX // 2:
+            raise RemoteProtocolError(f"a counter or stamp of {number}, the limit is 2^61")
+        return number
+
     def counts(self, raw: Any) -> Mapping[NodeId, int]:
-        return {self.node(n): self.integer(count) for n, count in self.rows(raw)}
+        return {self.node(n): self.rising(count) for n, count in self.rows(raw)}
 
     def claims(self, raw: Any) -> Mapping[NodeId, Claim]:
         return {
-            self.node(n): (self.integer(boot), self.integer(clock), self.flag(has))
+            self.node(n): (self.integer(boot), self.rising(clock), self.flag(has))
             for n, boot, clock, has in self.rows(raw)
         }
 
     def leases(self, raw: Any) -> Mapping[NodeId, RemainingLease]:
         return {
-            self.node(n): (self.integer(stamp), self.integer(remaining))
+            self.node(n): (self.rising(stamp), self.integer(remaining))
             for n, stamp, remaining in self.rows(raw)
         }
 
@@ -472,10 +485,10 @@ _SCHEMA: tuple[tuple[int, type[Any], tuple[tuple[str, tuple[_Writes, _Reads]], .
     (13, DelJob, (("id", _ID), ("reason", _REASON), ("holders", _NODES), ("told", _NODES))),
     (14, NeedJobs, (("queue", _BYTES), ("count", _INT))),
     (15, YourJobs, (("id", _ID), ("spec", _SPEC), ("body", _BYTES), ("facts", _FACTS))),
-    (16, Move, (("boot", _INT), ("n", _INT), ("settled", _INT), ("id", _ID), ("spec", _SPEC), ("body", _BYTES),
+    (16, Move, (("source_boot", _INT), ("boot", _INT), ("n", _INT), ("settled", _INT), ("id", _ID), ("spec", _SPEC), ("body", _BYTES),
                 ("expires_in", _INT))),
-    (17, GotMove, (("boot", _INT), ("n", _INT), ("is_taken", _FLAG))),
-    (18, AskMove, (("boot", _INT), ("n", _INT))),
+    (17, GotMove, (("source_boot", _INT), ("boot", _INT), ("n", _INT), ("is_taken", _FLAG))),
+    (18, AskMove, (("source_boot", _INT), ("boot", _INT), ("n", _INT))),
     (19, Heal, (("boot", _INT), ("n", _INT))),
     (20, Walk, (("seq", _INT),)),
     (21, Walked, (("seq", _INT),)),

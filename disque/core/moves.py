@@ -11,7 +11,19 @@ from disque.core import messages as msg
 from disque.core.copies import claim_copy, insert, record_copy, remove, shift, take_out
 from disque.core.delivery import is_paused_in, start
 from disque.core.job import Event, Job, JobState
-from disque.core.state import OpenMove, Peer, State, is_willing, peer_of, record, send, wake
+from disque.core.state import (
+    MovesIn,
+    OpenMove,
+    Peer,
+    State,
+    is_willing,
+    peer_of,
+    record,
+    send,
+    wake,
+)
+
+_SOURCE_BOOTS_MAX = 8  # boots of one source whose numbers are remembered
 
 
 def can_move_to(state: State, node: NodeId, queue: bytes) -> bool:
@@ -27,39 +39,55 @@ def move_out(state: State, job: Job, node: NodeId) -> None:
     peer = peer_of(state, node)
     boot, n = state.view.members[node].boot, peer.move_next
     peer.move_next += 1
-    peer.moves[boot, n] = OpenMove(job, boot, n)
+    peer.moves[state.boot, boot, n] = OpenMove(job, state.boot, boot, n)
     shift(state, job, Event.MOVE)
     job.queued_at = node
-    record(state, "move", job.id, node, boot, n, is_urgent=True)
+    record(state, "move", job.id, node, state.boot, boot, n, is_urgent=True)
     wake(state, job, job.expires_at)
     body = job.body
     assert body is not None, f"{job.id!r} has no body to move"
     expires_in = max(0, job.expires_at - state.now_ms)
-    move = msg.Move(boot, n, _settled(peer, boot), job.id, job.live_spec, body, expires_in)
+    settled = _settled(state, peer)
+    move = msg.Move(state.boot, boot, n, settled, job.id, job.live_spec, body, expires_in)
     send(state, (node,), move)
     if peer.wake_at is None:
         peer.move_round = 0
         wake(state, peer, state.now_ms + state.limits.move_ask_first_ms)
 
 
-def _settled(peer: Peer, boot: int) -> int:
-    """All numbers of this boot below it are closed here."""
-    return min([n for b, n in peer.moves if b == boot], default=peer.move_next)
+def _settled(state: State, peer: Peer) -> int:
+    """All numbers of our present boot below it are closed here."""
+    return min([n for own, _, n in peer.moves if own == state.boot], default=peer.move_next)
 
 
 def on_move(state: State, peer_id: NodeId, said: msg.Move) -> None:
     """Take a RETRY 0 job over, once (B6.3)."""
     if said.boot != state.boot:
         return
-    peer = peer_of(state, peer_id)
-    for n in [n for n in peer.moves_taken if n < said.settled]:
-        del peer.moves_taken[n]
-    if said.n > peer.move_high:
-        peer.move_high = said.n
+    numbers = _numbers(peer_of(state, peer_id), said.source_boot)
+    if numbers is None:
+        return
+    for n in [n for n in numbers.taken if n < said.settled]:
+        del numbers.taken[n]
+    if said.n > numbers.high:
+        numbers.high = said.n
         if _takes(state, said):
-            peer.moves_taken[said.n] = None
+            numbers.taken[said.n] = None
             _own(state, said)
-    _answer_move(state, peer, said.n)
+    is_taken = said.n in numbers.taken
+    send(state, (peer_id,), msg.GotMove(said.source_boot, said.boot, said.n, is_taken))
+
+
+def _numbers(peer: Peer, source_boot: int) -> MovesIn | None:
+    """What we know of a source's numbers; None for a boot of it so old that we have forgotten, and must be silent."""
+    known = peer.moves_in.get(source_boot)
+    if known is None:
+        if len(peer.moves_in) >= _SOURCE_BOOTS_MAX:
+            if source_boot < min(peer.moves_in):
+                return None
+            del peer.moves_in[min(peer.moves_in)]
+        known = peer.moves_in[source_boot] = MovesIn()
+    return known
 
 
 def _takes(state: State, said: msg.Move) -> bool:
@@ -90,14 +118,10 @@ def _own(state: State, said: msg.Move) -> None:
     start(state, job)
 
 
-def _answer_move(state: State, peer: Peer, n: int) -> None:
-    send(state, (peer.id,), msg.GotMove(state.boot, n, n in peer.moves_taken))
-
-
 def on_got_move(state: State, peer_id: NodeId, said: msg.GotMove) -> None:
     """Yes: the job is the peer's. No: it is ours again, and may be queued (B6.4)."""
     peer = peer_of(state, peer_id)
-    move = peer.moves.pop((said.boot, said.n), None)
+    move = peer.moves.pop((said.source_boot, said.boot, said.n), None)
     if move is None:
         return
     if not peer.moves:
@@ -118,17 +142,20 @@ def on_ask_move(state: State, peer_id: NodeId, said: msg.AskMove) -> None:
     """Answer for this boot alone, and close the number if it never came (B6.5)."""
     if said.boot != state.boot:
         return
-    peer = peer_of(state, peer_id)
-    peer.move_high = max(peer.move_high, said.n)
-    _answer_move(state, peer, said.n)
+    numbers = _numbers(peer_of(state, peer_id), said.source_boot)
+    if numbers is None:
+        return
+    numbers.high = max(numbers.high, said.n)
+    is_taken = said.n in numbers.taken
+    send(state, (peer_id,), msg.GotMove(said.source_boot, said.boot, said.n, is_taken))
 
 
 def moves_due(state: State, peer: Peer) -> None:
     """Ask about the moves that weren't answered, ever more rarely (B6.5)."""
     if not peer.moves:
         return
-    for boot, n in peer.moves:
-        send(state, (peer.id,), msg.AskMove(boot, n))
+    for source_boot, boot, n in peer.moves:
+        send(state, (peer.id,), msg.AskMove(source_boot, boot, n))
     limits = state.limits
     delay = min(limits.move_ask_first_ms << min(peer.move_round, 10), limits.move_ask_max_ms)
     peer.move_round += 1
@@ -138,16 +165,10 @@ def moves_due(state: State, peer: Peer) -> None:
 
 def moves_peer_back(state: State, peer: Peer) -> None:
     """The peer can be reached again: ask at once; of a boot that is gone for good no answer can come (B6.6)."""
-    for key in [key for key in peer.moves if key[0] < peer.since]:
+    for key in [key for key in peer.moves if key[1] < peer.since]:
         move = peer.moves.pop(key)
         state.counts.moves_in_doubt += 1
         if state.jobs.get(move.job.id) is move.job and move.job.state is JobState.MOVING:
             state.spent[move.job.id] = move.job
     peer.move_round = 0
     moves_due(state, peer)
-
-
-def moves_from_restarted(peer: Peer) -> None:
-    """The peer has a new boot and numbers its moves anew."""
-    peer.move_high = 0
-    peer.moves_taken.clear()

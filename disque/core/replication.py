@@ -250,13 +250,12 @@ def adds_review(state: State) -> None:
 
 def on_repl_job(state: State, peer: NodeId, said: msg.ReplJob) -> None:
     """Keep a copy, or say why not; a job that is over here is over (M1, M6, M15, M25)."""
-    job = state.jobs.get(said.id)
     if answer_end(state, peer, said.id) or answer_mark(state, peer, said.id):
         return
-    if job is not None:
+    job = state.jobs.get(said.id)
+    if job is not None and job.retry_ms:
         _another_copy(state, peer, job, said)
-        return
-    if not said.spec.retry_ms or not said.facts.expires_in:
+    elif job is not None or not said.spec.retry_ms or not said.facts.expires_in:
         answer_unknown(
             state, peer, said.id
         )  # at most once has no copies (B6.1); expired is refused (M12)
@@ -284,7 +283,7 @@ def on_got_job(state: State, peer: NodeId, said: msg.GotJob) -> None:
     if answer_end(state, peer, said.id):
         return
     job = state.jobs.get(said.id)
-    if job is None:
+    if job is None or not job.retry_ms:
         return
     add_holders(state, job, (peer,))
     merge_claim(state, job, peer, (said.boot, said.clock, True))

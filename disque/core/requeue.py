@@ -350,7 +350,7 @@ def working(state: State, client: ClientId, command: cmd.Working) -> None:
         )
         return
     if job.retry_ms and job.state in (JobState.ACTIVE, JobState.QUEUED):
-        stamp = next_stamp(state)
+        stamp = next_stamp(state, job)
         job.leases = {**job.leases, state.self_id: (stamp, state.now_ms + job.retry_ms)}
         state.asks.pop(job.id, None)
         obey_lease(state, job)

@@ -10,22 +10,33 @@ from typing import Any
 
 from disque.core.copies import free_body, insert, remove, shift
 from disque.core.delivery import book
-from disque.core.ending import boot_of, keep_tombstone
+from disque.core.ending import boot_of, forget_tombstone, keep_tombstone
 from disque.core.job import Burials, Event, Job, JobSpec, JobState, Reason
 from disque.core.ready import Record
-from disque.core.state import State, Tombstone, intern_claims, intern_nodes, members_of, wake
+from disque.core.state import (
+    OpenMove,
+    State,
+    Tombstone,
+    intern_claims,
+    intern_nodes,
+    members_of,
+    peer_of,
+    record,
+    wake,
+)
 
 
-def restore(state: State, record: Record) -> None:
+def restore(state: State, entry: Record) -> None:
     """Apply one record; a kind that a later version wrote is skipped."""
-    kind = _KINDS.get(record.kind)
+    kind = _KINDS.get(entry.kind)
     if kind is not None:
-        kind(state, *record.fields)
+        kind(state, *entry.fields)
 
 
 def _job(state: State, id_: Any, spec: Any, body: Any, *facts: Any) -> None:
     if id_ in state.jobs:
         return
+    forget_tombstone(state, id_)
     job = Job(
         id=id_,
         spec=JobSpec(*spec),
@@ -71,10 +82,12 @@ def _dispatch(state: State, id_: Any, count: Any) -> None:
     book(state, job)
 
 
-def _move(state: State, id_: Any, _node: Any, _boot: Any, _n: Any) -> None:
+def _move(state: State, id_: Any, node: Any, source_boot: Any, boot: Any, n: Any) -> None:
     job = state.jobs.get(id_)
     if job is not None and job.state is JobState.ACTIVE:
         shift(state, job, Event.MOVE)
+        job.queued_at = node
+        peer_of(state, node).moves[source_boot, boot, n] = OpenMove(job, source_boot, boot, n)
         book(state, job)
 
 
@@ -86,6 +99,7 @@ def _returned(state: State, id_: Any) -> None:
 
 
 def _done(state: State, id_: Any, reason: Any, holders: Any, told: Any, expires_at: Any) -> None:
+    forget_tombstone(state, id_)
     job = state.jobs.get(id_)
     if job is None:
         job = Job(id=id_, spec=None, body=None, state=JobState.DONE, expires_at=expires_at)
@@ -114,6 +128,16 @@ def _gone(state: State, id_: Any) -> None:
     job = state.jobs.get(id_)
     if job is not None:
         remove(state, job)
+
+
+def finish_restoring(state: State) -> None:
+    """All records are in: a store that isn't intact drops undelivered RETRY 0 jobs, whose end may be what it lost."""
+    if state.since != state.boot:
+        return
+    for job in list(state.jobs.values()):
+        if not job.is_done and not job.retry_ms and not job.is_kept_out:
+            remove(state, job)
+            record(state, "gone", job.id)
 
 
 _KINDS: Mapping[str, Callable[..., None]] = {

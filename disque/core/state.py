@@ -94,8 +94,17 @@ class OpenMove:
     """A RETRY 0 job on its way to a peer (B6)."""
 
     job: Job
+    source_boot: int  # ours when it was opened
     boot: int  # the receiver's
     n: int
+
+
+@attrs.define(eq=False)
+class MovesIn:
+    """Numbers of one boot of a source, to our present boot (B6.3)."""
+
+    high: int = 0  # all up to it are decided
+    taken: dict[int, None] = attrs.Factory(dict)
 
 
 @attrs.define(eq=False)
@@ -103,24 +112,26 @@ class Peer:
     """What this node remembers about its dealings with one other node."""
 
     id: NodeId
-    boot: int = 0
+    boot: int = 0  # the largest heard of it, by view or message
     since: int = 0
+    greeted: int = 0  # the boot with which we last healed
     # Until when it is not asked for copies, of one queue or (None) of any: it said REFUSED not long ago (M25)
     refused: dict[bytes | None, int] = attrs.Factory(dict)
 
     # Moves out, to its present boot (B6)
-    moves: dict[tuple[int, int], OpenMove] = attrs.Factory(dict)  # (its boot, n)
+    moves: dict[tuple[int, int, int], OpenMove] = attrs.Factory(dict)  # (our boot, its boot, n)
     move_next: int = 1
     move_round: int = 0
     wake_at: int | None = None  # asks about silent moves
 
-    # Moves in, from it, to our present boot
-    move_high: int = 0
-    moves_taken: dict[int, None] = attrs.Factory(dict)
+    moves_in: dict[int, MovesIn] = attrs.Factory(dict)  # by its boot when it opened them
 
     # Healing (B4)
     heal_number: int = 0  # of the walks that this node asked for
     heal_seen: tuple[int, int] = (0, 0)  # (boot, n) of the last walk it asked for
+    walk_seq: int = 0  # batches sent; never repeated, so that a late answer counts for its own batch alone
+    heal_gap_ms: int = 0
+    heal_next_at: int = 0  # ms; no walk begins before (B4.7)
     walk: Walk | None = None
 
 
@@ -134,9 +145,7 @@ class Walk:
     position: int = 0
     batch_end: int = 0  # position after the batch under way
     seq: int = 0  # of the batch under way, 0: none
-    gap_ms: int = 0
     is_due_again: bool = False  # asked for once more while under way
-    started_at: int = 0
     wake_at: int | None = None
 
 
@@ -323,9 +332,11 @@ def rank(state: State, job: JobId, nodes: Iterable[NodeId]) -> int:
     return salted(job, [state.self_id, *reachable(state, nodes)]).index(state.self_id)
 
 
-def next_stamp(state: State) -> int:
-    """A lease stamp, larger than any before at this node (M8)."""
-    state.last_stamp = max(state.now_ms, state.last_stamp + 1)
+def next_stamp(state: State, job: Job) -> int:
+    """A lease stamp, larger than any before at this node, and than what peers know as this node's (M8, M9)."""
+    known, _ = job.leases.get(state.self_id, (0, 0))
+    covered = job.covered.get(state.self_id, 0)
+    state.last_stamp = max(state.now_ms, state.last_stamp + 1, known + 1, covered + 1)
     return state.last_stamp
 
 

@@ -170,6 +170,7 @@ class Server:
                 shell.broker.meet(node.host, node.bus_port, is_sticky=True)
             nursery.start_soon(self.turns.run)
             self._tell_start()
+            "".encode("idna")  # host names need this codec, and loading it needs a free descriptor
             gc.freeze()
             gc.set_threshold(*GC_THRESHOLDS)
             await shell.stopping.wait()

@@ -8,6 +8,7 @@ command of a client whose command waits isn't run, and beyond a limit not even r
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import socket
 import struct
@@ -36,7 +37,7 @@ COMMANDS_A_RUN = 500  # commands of one client in a row, before others have thei
 READ_BYTES = 64 << 10
 READ_BYTES_LARGE = 1 << 20  # while a large body arrives
 ACCEPTS_A_TURN = 100
-FAREWELLS_MAX = 64  # refused connections that are closed politely at a time
+FAREWELLS_MAX = 10  # refused connections that are closed politely, and hold a file, at a time
 LINGER_S = 1.0  # how long a closed connection's input is drained, lest a reset loses the reply
 FAREWELL_LINGER_S = 0.1  # the same when the server ends
 STALL_S = 10.0  # a closing connection that takes no byte for so long is dropped
@@ -219,15 +220,16 @@ class Clients:
 
     def _refuse(self, sock: socket.socket, code: str, text: str) -> None:
         self._figures.connections_rejected += 1
+        with contextlib.suppress(OSError):  # it has gone already
+            sock.send(encoder.error(code, text))
         if self._farewells >= FAREWELLS_MAX or self._nursery is None:
             sock.close()
             return
         self._farewells += 1
-        self._nursery.start_soon(self._say_goodbye, sock, encoder.error(code, text))
+        self._nursery.start_soon(self._say_goodbye, sock)
 
-    async def _say_goodbye(self, sock: socket.socket, text: bytes) -> None:
+    async def _say_goodbye(self, sock: socket.socket) -> None:
         try:
-            sock.send(text)
             await self._drain(sock)
         except OSError:
             pass

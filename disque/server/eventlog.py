@@ -24,7 +24,14 @@ def spell(value: object) -> str:
         text = text[:_VALUE_CHARS_MAX] + "…"
     if text and text.isprintable() and not any(char in text for char in " =\"'"):
         return text
-    return '"' + text.encode("unicode_escape").decode().replace('"', '\\"') + '"'
+    return '"' + "".join(map(_escape, text)) + '"'
+
+
+def _escape(char: str) -> str:
+    """One character inside quotes. Not by a codec: its import would fail when files run out."""
+    if char in '"\\':
+        return "\\" + char
+    return char if char.isprintable() else f"\\u{ord(char):04x}"
 
 
 class EventLog:

@@ -144,7 +144,11 @@ def job_ids(state: State) -> list[bytes]:
 
 def changed_ids(state: State, seen: Mapping[bytes, Copy]) -> list[bytes]:
     """Jobs of another kind than was seen: what timers did without a word."""
-    return [job for job, entry in state.jobs.items() if job not in seen or seen[job].kind != _kind_of(entry)]
+    return [
+        job
+        for job, entry in state.jobs.items()
+        if job not in seen or seen[job].kind != _kind_of(entry)
+    ]
 
 
 def counters(state: State) -> tuple[int, ...]:

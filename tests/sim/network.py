@@ -21,7 +21,7 @@ from tests.sim.streams import Streams
 
 if TYPE_CHECKING:
     from tests.sim.node import Node
-    from tests.sim.trace import Trace
+    from tests.sim.story import Story
 
 DIAL_TIMEOUT_MS = 1000
 
@@ -74,7 +74,7 @@ class Network:
         self,
         profile: Profile,
         streams: Streams,
-        trace: Trace,
+        trace: Story,
         nodes: list[Node],
         at: Callable[[int, Callable[[], None]], None],
         is_payload: Callable[[bytes], bool],

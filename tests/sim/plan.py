@@ -159,6 +159,7 @@ def _draw_ttls(dice: random.Random) -> tuple[int, ...]:
 
 def _draw_limits(dice: random.Random, link_wait: int) -> Mapping[str, int]:
     limits = {"link_wait_max_ms": link_wait, "setack_max_ms": dice.choice((4000, 8000))}
+    limits |= {"heal_gap_max_ms": 4000, "move_ask_max_ms": 4000, "refused_for_ms": 3000}
     choices: tuple[tuple[str, tuple[int, ...]], ...] = (
         ("message_entries_max", (1, 3, 500)),
         ("message_bytes_max", (200, 1 << 20)),

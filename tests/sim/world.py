@@ -18,7 +18,7 @@ from tests.sim.network import Network
 from tests.sim.node import Node
 from tests.sim.plan import Profile
 from tests.sim.streams import Streams
-from tests.sim.trace import Trace
+from tests.sim.story import Story
 from tests.sim.watch import Watch
 
 EVENTS_MAX = 2_000_000  # a run with more is stuck in a loop
@@ -34,7 +34,7 @@ class World:
     def __init__(self, profile: Profile) -> None:
         self.profile = profile
         self.streams = Streams(profile.seed)
-        self.trace = Trace()
+        self.trace = Story()
         self.now = 0
         self.events = 0
         self.turns = 0

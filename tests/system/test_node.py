@@ -316,4 +316,10 @@ def test_scarce_descriptors_lower_maxclients_and_the_node_serves_on(
     assert clients[0].read() == "PONG"
     for client in clients:
         client.close()
-    wait_until("it serves again", lambda: node.call("PING") == "PONG")
+
+    def is_served() -> bool:
+        with node.connect() as client:
+            client.send("PING")
+            return bool(client.read() == "PONG")
+
+    wait_until("it serves again", is_served)

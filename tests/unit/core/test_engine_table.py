@@ -82,7 +82,7 @@ def statements(kind: type[Any], node: Node, id_: JobId) -> Iterator[msg.Message]
     elif kind in (msg.GotJob, msg.Unknown):
         yield from [kind(id_, boot, clock) for boot in (BOOT, 0, LIE) for clock in (0, LIE)]
     elif kind is msg.Refused:
-        yield msg.Refused(id_)
+        yield from [msg.Refused(id_, is_queue_only) for is_queue_only in (True, False)]
     elif kind is msg.Waiting:
         yield from [msg.Waiting(id_, ms) for ms in (500, 0, LIE)]
     elif kind is msg.NeedJobs:

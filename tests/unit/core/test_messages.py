@@ -57,7 +57,7 @@ specs = st.builds(
 )
 _FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "id": ids, "spec": specs, "body": blobs, "facts": all_facts, "reason": reasons, "holders": node_sets,
-    "told": node_sets, "queue": blobs, "node": nodes, "is_taken": st.booleans(),
+    "told": node_sets, "queue": blobs, "node": nodes, "is_taken": st.booleans(), "is_queue_only": st.booleans(),
 }  # fmt: skip
 STATEMENTS = {
     kind: st.builds(
@@ -121,8 +121,8 @@ GOLDEN: dict[type[Any], tuple[msg.Message, str]] = {
         "93019091920293ID07cd012c",
     ),
     msg.Refused: (
-        msg.Refused(_GOLDEN_ID),
-        "93019091920391ID",
+        msg.Refused(_GOLDEN_ID, True),
+        "93019091920392IDc3",
     ),
     msg.WillQueue: (
         msg.WillQueue(_GOLDEN_ID, _GOLDEN_FACTS),

@@ -1,4 +1,4 @@
-"""Trace: the story of a run. Compact rows while it runs; text, digest and biographies made from them on demand.
+"""Story: the tale of a run. Compact rows while it runs; text, digest and biographies made from them on demand.
 
 A row is (ms, kind, who, ids, data): `ids` are the job ids that it is about, so that a job's biography is a filter;
 `data` is a text or the messages themselves, which become text only when somebody reads them.
@@ -19,7 +19,7 @@ Row: TypeAlias = "tuple[int, str, str, tuple[bytes, ...], object]"
 FAULT_KINDS = frozenset({"fault", "heal", "phase"})
 
 
-class Trace:
+class Story:
     """Rows in the order in which things happened."""
 
     def __init__(self) -> None:
