@@ -116,7 +116,7 @@ class Promises:
                     continue
                 assert (node.name, node.boot, job) not in self._had_ended, f"S1: {job!r} is back"
                 life = self.lives.get(job)
-                if life is not None and entry.body is not None:
+                if life is not None:
                     life.stored[node.name] = node.boot
                 if entry.state is not JobState.MOVING and not entry.is_kept_out:
                     live.setdefault(job, []).append(node.name)

@@ -88,6 +88,10 @@ def _refusal(state: State, command: cmd.AddJob, aim: int) -> tuple[str, str] | N
     if command.retry_ms == 0 and aim > 1:
         text = "With RETRY set to 0 please explicitly set  REPLICATE to 1 (at-most-once delivery)"
         return ("ERR", text)
+    if command.retry_ms == 0 and command.max_deliveries:
+        return ("ERR", "MAXDELIVERIES needs a RETRY above 0")
+    if command.dead_queue == command.queue:
+        return ("ERR", "DEADLETTER must name another queue")
     if command.delay_ms >= command.ttl_ms:
         text = "The specified DELAY is greater than TTL. Job refused since would never be delivered"
         return ("ERR", text)
@@ -115,6 +119,7 @@ def _make_job(state: State, command: cmd.AddJob, aim: int) -> Job:
     if retry_ms is None:
         seconds = min(command.ttl_ms // 10_000, limits.retry_default_max_ms // 1000)
         retry_ms = max(seconds, 1) * 1000
+    max_deliveries, dead_queue = _delivery_limit(state, command)
     state.last_ctime = max(now * 1_000_000, state.last_ctime + 1)
     spec = JobSpec(
         queue=command.queue,
@@ -125,8 +130,8 @@ def _make_job(state: State, command: cmd.AddJob, aim: int) -> Job:
         delay_ms=command.delay_ms,
         ttl_ms=command.ttl_ms,
         priority=command.priority,
-        max_deliveries=command.max_deliveries,
-        dead_queue=command.dead_queue,
+        max_deliveries=max_deliveries,
+        dead_queue=dead_queue,
         headers=command.headers,
     )
     entropy = state.dice.randbytes(18)
@@ -138,6 +143,16 @@ def _make_job(state: State, command: cmd.AddJob, aim: int) -> Job:
         expires_at=now + spec.ttl_ms,
         not_before=now + spec.delay_ms if spec.delay_ms else 0,
     )
+
+
+def _delivery_limit(state: State, command: cmd.AddJob) -> tuple[int, bytes]:
+    """(most deliveries or 0, dead letter queue): without a limit where the letter would fall into its own queue."""
+    limits = state.limits
+    dead_queue = limits.default_dead_queue if command.dead_queue is None else command.dead_queue
+    limit = limits.default_max_deliveries if command.max_deliveries is None else command.max_deliveries
+    if command.retry_ms == 0 or dead_queue == command.queue:
+        limit = 0
+    return limit, dead_queue
 
 
 def _pick(state: State, job: Job, count: int) -> tuple[NodeId, ...]:

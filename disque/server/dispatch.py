@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from disque.core.commands import parse
+from disque.core.parsing import parse
 from disque.errors import CommandError
 from disque.resp import encoder
 from disque.server.admin import ADMIN

@@ -7,6 +7,7 @@ and everything drains. `MACHINE=big python -m pytest tests/properties/test_machi
 from __future__ import annotations
 
 import os
+import sys
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -224,8 +225,8 @@ class Machine(RuleBasedStateMachine):
     # The end
 
     def teardown(self) -> None:
-        if not hasattr(self, "world"):
-            return
+        if not hasattr(self, "world") or sys.exc_info()[0] is not None:
+            return  # nothing to drain, or a rule has failed already
         world = self.world
         self.restart()
         self.heal()
@@ -291,6 +292,7 @@ TestMachine.settings = settings(
     max_examples=3_000 if IS_BIG else 100,
     stateful_step_count=80 if IS_BIG else 40,
     deadline=None,
+    report_multiple_bugs=False,
     derandomize=not IS_BIG,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )

@@ -18,7 +18,21 @@ from hypothesis import strategies as st
 from disque.core import copies, merge
 from disque.core import messages as msg
 from disque.core.job import Burials, Job, JobState, Reason
-from tests.unit.core.builders import DAY_MS, NOW, RETRY_MS, A, B, C, D, E, Node, job_id, reread, spec, view
+from tests.unit.core.builders import (
+    DAY_MS,
+    NOW,
+    RETRY_MS,
+    A,
+    B,
+    C,
+    D,
+    E,
+    Node,
+    job_id,
+    reread,
+    spec,
+    view,
+)
 
 NODES = (A, B, C, D, E)
 SHARE_MIN = 0.30

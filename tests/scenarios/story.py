@@ -30,8 +30,8 @@ from collections.abc import Callable
 
 import attrs
 
-from disque.core import commands as cmd
 from disque.core import messages as msg
+from disque.core import parsing
 from disque.core.ready import ClientId
 from disque.errors import CommandError
 from tests.scenarios import telling
@@ -131,7 +131,7 @@ class Story:
         world = self.world
         name, *args = [self._argument(word) for word in text.split()]
         try:
-            command = cmd.parse(name.lower(), args)
+            command = parsing.parse(name.lower(), args)
         except (CommandError, KeyError) as error:
             raise ScriptError(f"{text!r}: {error!r}") from error
         client = self._clients[node + label][1] if label and node + label in self._clients else None

@@ -17,8 +17,8 @@ from tests.sim.faults import Nemesis
 from tests.sim.network import Network
 from tests.sim.node import Node
 from tests.sim.plan import Profile
-from tests.sim.streams import Streams
 from tests.sim.story import Story
+from tests.sim.streams import Streams
 from tests.sim.watch import Watch
 
 EVENTS_MAX = 2_000_000  # a run with more is stuck in a loop

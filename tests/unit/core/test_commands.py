@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from disque.core import commands as cmd
+from disque.core import parsing
 from disque.core.jobid import JobId
 from disque.errors import CommandError
 
@@ -19,7 +20,7 @@ MAX = b"9223372036854775807"
 
 def parse(line: str) -> cmd.Command:
     name, *args = line.encode().split(b" ")
-    return cmd.parse(name, args)
+    return parsing.parse(name, args)
 
 
 def refusal(line: str) -> str:
@@ -184,7 +185,7 @@ junk = st.lists(
 )
 
 
-@given(st.sampled_from(sorted(cmd.PARSED)), junk)
+@given(st.sampled_from(sorted(parsing.PARSED)), junk)
 def test_junk_gives_a_command_or_a_command_error(name: bytes, args: list[bytes]) -> None:
     with suppress(CommandError):
-        cmd.parse(name, args)
+        parsing.parse(name, args)

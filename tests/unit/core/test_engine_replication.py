@@ -32,6 +32,7 @@ from tests.unit.core.builders import (
     copy,
     facts,
     job_id,
+    node_with,
     spec,
     state_name,
     view,
@@ -303,17 +304,11 @@ def test_w21_a_paused_node_confirms_a_copy_that_it_has() -> None:
 
 def test_w39_a_done_entry_answers_repljob_with_the_end() -> None:
     for kind in ("done", "dummy", "tombstone", "mark"):
-        node, id_ = _with(kind)
+        node, id_ = node_with(kind, view(up=(B, C)))
         node.hear(B, copy(id_, A, B))
         assert not node.told(msg.GotJob)
         assert len(node.told(msg.SetAck, to=B)) + len(node.told(msg.DelJob, to=B)) == 1
         assert state_name(node, id_) == kind
-
-
-def _with(kind: str) -> tuple[Node, JobId]:
-    from tests.unit.core.builders import node_with
-
-    return node_with(kind, view(up=(B, C)))
 
 
 def test_another_spec_under_a_known_id_is_dropped_and_counted() -> None:

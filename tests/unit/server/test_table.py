@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from disque.core.commands import PARSED
+from disque.core.parsing import PARSED
 from disque.errors import CommandError
 from disque.server.table import COMMANDS, find_command
 
