@@ -40,6 +40,11 @@ class Dice:
         self.prepared: bytes | None = None
         self._random = random.Random(seed)
 
+    @property
+    def is_spent(self) -> bool:
+        """True if what was prepared has been drawn."""
+        return self.prepared is None
+
     def randbytes(self, n: int, /) -> bytes:
         """The prepared bytes, once."""
         prepared, self.prepared = self.prepared, None
@@ -270,7 +275,7 @@ class World:
             entropy, job = self._next_id(node, command)
             node.dice.prepared = entropy
             engine.command(client, command)
-            if node.dice.prepared is None:  # the engine has made the job
+            if node.dice.is_spent:  # the engine has made the job
                 self.jobs[f"j{len(self.jobs) + 1}"] = job
                 self.promises.adding(node, client, job, command)
         else:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import islice
+
 from cluster.nodeid import NodeId
 from disque.core import commands as cmd
 from disque.core import messages as msg
+from disque.core import outcomes
 from disque.core.copies import answer_unknown, id_expiry, merge_claim, others, set_ack
-from disque.core.delivery import REMOVED_TEXT, drop
+from disque.core.delivery import REMOVED_TEXT, drop, end_wait
 from disque.core.ending import (
     bury,
     collect,
@@ -23,7 +26,7 @@ from disque.core.ending import (
 from disque.core.job import Job, Reason
 from disque.core.jobid import JobId, is_retried
 from disque.core.ready import ClientId
-from disque.core.state import Mark, State, fail, gone_claim, reply, send, wake
+from disque.core.state import Mark, Purge, State, fail, gone_claim, reply, send, wake
 
 
 def ack_jobs(state: State, client: ClientId, command: cmd.AckJob) -> None:
@@ -39,8 +42,8 @@ def fast_ack_jobs(state: State, client: ClientId, command: cmd.FastAck) -> None:
 def _end(state: State, id_: JobId, reason: Reason) -> bool:
     job = state.jobs.get(id_)
     if job is None:
-        if id_ not in state.tombstones and id_ not in state.long_tombstones:
-            _remember_unknown(state, id_, reason)
+        if is_retried(id_):
+            remember_unknown(state, id_, reason)
         return False
     if job.is_done:
         assert job.reason is not None
@@ -53,12 +56,95 @@ def _end(state: State, id_: JobId, reason: Reason) -> bool:
     return True
 
 
-def _remember_unknown(state: State, id_: JobId, reason: Reason) -> None:
-    """An id we don't know may live elsewhere: look for its holders, if the id says that it is retried (M14)."""
-    if state.view.size < 2 or not is_retried(id_):
+def remember_unknown(state: State, id_: JobId, reason: Reason) -> None:
+    """An id we don't know may live elsewhere: a dummy looks for its holders (M14)."""
+    if state.view.size < 2 or id_ in state.jobs or _is_buried(state, id_):
         return
     dummy = new_end(state, id_, reason, holders=(), told=(), expires_at=id_expiry(state, id_))
     collect(state, dummy)
+
+
+def _is_buried(state: State, id_: JobId) -> bool:
+    return id_ in state.tombstones or id_ in state.long_tombstones
+
+
+def cancel_here(state: State, id_: JobId) -> bool:
+    """CANCELJOB at one node: True if it held the job, not done (B9.1)."""
+    job = state.jobs.get(id_)
+    if job is None:
+        return False
+    if job.is_done:
+        assert job.reason is not None
+        job.reason = max(job.reason, Reason.CANCELLED)
+        return False
+    _cancel(state, job)
+    return True
+
+
+def _cancel(state: State, job: Job) -> None:
+    wait = state.adding.get(job.id)
+    if wait is not None:
+        end_wait(state, wait)
+        fail(state, wait.client, "NOREPL", REMOVED_TEXT)
+    finish(state, job, Reason.CANCELLED)
+    state.counts.cancelled += 1
+    collect(state, job)
+
+
+def purge_here(state: State, name: bytes, node: NodeId, boot: int, seq: int) -> int:
+    """QPURGE at one node, once for each order: how many jobs it accounted for (M19, B9.4).
+
+    At once for a small store; of a large one the queued jobs at the head go at once and the rest in bounded steps, over
+    the ids that are here now.
+    """
+    if node not in state.view.members or (boot, seq) <= state.purges_seen.get(node, (0, 0)):
+        return 0
+    state.purges_seen[node] = (boot, seq)
+    tally, queue = state.tallies.get(name), state.queues.get(name)
+    if tally is None:
+        return 0
+    count = tally.delivered + tally.delayed + (0 if queue is None else len(queue))
+    queued = [] if queue is None else [key[2] for key in islice(queue.keys, _PURGE_STEP)]
+    for id_ in queued:
+        _cancel(state, state.jobs[id_])
+    purge = Purge(name, list(state.jobs))
+    purge_due(state, purge)
+    return count
+
+
+_PURGE_STEP = 10_000  # jobs looked at, or cancelled, at a time
+
+
+def purge_due(state: State, purge: Purge) -> None:
+    """One bounded step of a purge."""
+    end = purge.position + _PURGE_STEP
+    for id_ in purge.ids[purge.position : end]:
+        job = state.jobs.get(id_)
+        if job is not None and not job.is_done and job.queue == purge.queue:
+            _cancel(state, job)
+    purge.position = end
+    if end < len(purge.ids):
+        wake(state, purge, state.now_ms + 1)
+
+
+def outcome_of(state: State, id_: JobId) -> int:
+    """How a job ended, or that it hasn't, as this node can tell."""
+    job = state.jobs.get(id_)
+    if job is not None and not job.is_done:
+        return outcomes.DEAD if job.is_dead else outcomes.PENDING
+    grave = job or state.tombstones.get(id_) or state.long_tombstones.get(id_)
+    if grave is None or grave.reason is None:
+        return outcomes.EXPIRED if id_ in state.expired else outcomes.UNKNOWN
+    return _OUTCOMES[grave.reason]
+
+
+_OUTCOMES = {
+    Reason.NOREPL: outcomes.CANCELLED,
+    Reason.CANCELLED: outcomes.CANCELLED,
+    Reason.FAST_ACKED: outcomes.ACKED,
+    Reason.DEAD_ACKED: outcomes.DEAD,
+    Reason.ACKED: outcomes.ACKED,
+}
 
 
 def delete_jobs(state: State, client: ClientId, command: cmd.DelJob) -> None:

@@ -8,11 +8,12 @@ from __future__ import annotations
 from cluster.nodeid import NodeId
 from disque.core import merge
 from disque.core import messages as msg
-from disque.core.job import Burials, Claim, Event, Job, JobState, Reason
+from disque.core.job import Burials, Claim, Event, Job, JobState, Reason, Role
 from disque.core.jobid import JobId, ttl_minutes
 from disque.core.jobqueue import JobQueue
 from disque.core.state import (
     State,
+    Tally,
     gone_claim,
     intern_claims,
     intern_nodes,
@@ -28,6 +29,7 @@ def insert(state: State, job: Job) -> None:
     assert job.id not in state.jobs, f"{job.id!r} is registered already"
     state.jobs[job.id] = job
     state.by_state[job.state] += 1
+    _tally(state, job, 1)
     if job.body is not None:
         state.body_bytes += len(job.body)
 
@@ -37,6 +39,7 @@ def remove(state: State, job: Job) -> None:
     assert job.state is not JobState.QUEUED, f"{job.id!r} is still queued"
     assert job.id not in state.adding, f"the ADDJOB of {job.id!r} still waits"
     free_body(state, job)
+    _tally(state, job, -1)
     del state.jobs[job.id]
     state.by_state[job.state] -= 1
     state.asks.pop(job.id, None)
@@ -50,8 +53,52 @@ def remove(state: State, job: Job) -> None:
 def shift(state: State, job: Job, event: Event) -> None:
     """Change a job's state and the counters with it."""
     state.by_state[job.state] -= 1
-    job.move(event)
+    if event is Event.FINISH:
+        set_role(state, job, Role.NONE)
+        _tally(state, job, -1)
+        job.move(event)
+        _tally(state, job, 1)
+    else:
+        job.move(event)
     state.by_state[job.state] += 1
+
+
+def _tally(state: State, job: Job, by: int) -> None:
+    """Count a job in or out of its effective queue; bare ends belong to none."""
+    if job.spec is None:
+        return
+    name = job.queue
+    tally = state.tallies.get(name)
+    if tally is None:
+        tally = state.tallies[name] = Tally()
+    for each in (tally, state.total):
+        each.copies += by
+        if job.state is JobState.DONE:
+            each.done += by
+        elif job.role is Role.DELIVERED:
+            each.delivered += by
+        elif job.role is Role.DELAYED:
+            each.delayed += by
+    if not tally.copies:
+        del state.tallies[name]
+
+
+def set_role(state: State, job: Job, role: Role) -> None:
+    """Change what this node accounts for of a registered live job."""
+    if job.role is role:
+        return
+    tally = state.tallies[job.queue]
+    for each in (tally, state.total):
+        each.delivered += (role is Role.DELIVERED) - (job.role is Role.DELIVERED)
+        each.delayed += (role is Role.DELAYED) - (job.role is Role.DELAYED)
+    job.role = role
+
+
+def set_burials(state: State, job: Job, burials: Burials | None) -> None:
+    """Change whether a registered job, not queued, is a dead letter: it counts for another queue then (M13)."""
+    _tally(state, job, -1)
+    job.burials = burials
+    _tally(state, job, 1)
 
 
 def take_out(state: State, job: Job, event: Event) -> JobQueue:
@@ -145,7 +192,8 @@ def merge_facts(state: State, job: Job, facts: msg.Facts) -> bool:
     if facts.burials is not None:
         burials = merge.burials(job.burials, _burials_at(facts.burials, state.now_ms))
         is_news |= not _is_same_burial(burials, job.burials)
-        job.burials = burials
+        if burials is not job.burials:
+            set_burials(state, job, burials)
     return is_news
 
 
@@ -170,9 +218,11 @@ def _absorb_leases(state: State, job: Job, facts: msg.Facts) -> bool:
         job.covered = covered
         is_news = True
     if facts.leases:
-        now, retry_ms = state.now_ms, job.retry_ms
+        now = state.now_ms
+        # No lease beyond RETRY, but for one that a NACK with DELAY made, never beyond the job's life (M8).
+        longest = max(0, job.expires_at - now) if nacks else job.retry_ms
         theirs = {
-            node: (stamp, now + min(remaining, retry_ms))
+            node: (stamp, now + min(remaining, longest))
             for node, (stamp, remaining) in facts.leases.items()
         }
         is_news |= merge.is_lease_news(job.leases, theirs)

@@ -14,12 +14,15 @@ from disque.core.copies import (
     insert,
     merge_facts,
     record_copy,
+    record_facts,
     remove,
+    set_burials,
+    set_role,
     shift,
     take_out,
     tell_others,
 )
-from disque.core.job import Event, Job, JobState
+from disque.core.job import DEAD_BY_NACK, DEAD_BY_RETRY, Burials, Event, Job, JobState, Role
 from disque.core.jobqueue import PAUSE_IN, JobQueue
 from disque.core.ready import ClientId, Delivery, NilArray, Status
 from disque.core.state import AddWait, GetWait, State, fail, next_stamp, record, reply, wake
@@ -55,9 +58,14 @@ def may_queue(state: State, job: Job) -> bool:
     return job.not_before <= state.now_ms and job.lease_end() <= state.now_ms
 
 
-def enqueue(state: State, job: Job) -> None:
-    """Put an active copy into its queue and serve who waits; every queueing but the first is announced."""
+def enqueue(state: State, job: Job, *, was_nacked: bool = False) -> None:
+    """Put an active copy into its queue and serve who waits; every queueing but the first is announced.
+
+    A job that was handed out as often as it may be lands in its dead letter queue instead (B8).
+    """
     assert may_queue(state, job), f"{job.id!r} may not be queued: {job}"
+    if is_spent_out(job):
+        _bury_letter(state, job, DEAD_BY_NACK if was_nacked else DEAD_BY_RETRY)
     queue = queue_of(state, job.queue)
     spec = job.live_spec
     shift(state, job, Event.QUEUE)
@@ -65,6 +73,8 @@ def enqueue(state: State, job: Job) -> None:
     job.ask_round = 0
     job.queued_at = None
     job.is_unsure = False
+    job.is_held = False
+    set_role(state, job, Role.NONE)
     state.asks.pop(job.id, None)
     queue.keys.add(job.queue_key)
     queue.jobs_in += 1
@@ -77,6 +87,45 @@ def enqueue(state: State, job: Job) -> None:
         serve(state, queue)
     elif queue.wanted:
         state.offered[queue.name] = None
+
+
+def is_spent_out(job: Job) -> bool:
+    """True if the job has a delivery limit and has reached it since it was last revived (B8.1)."""
+    limit = job.live_spec.max_deliveries
+    if not limit or job.is_dead:
+        return False
+    base = job.burials.base if job.burials is not None else 0
+    return job.delivery_count - base >= limit
+
+
+def _bury_letter(state: State, job: Job, reason: int) -> None:
+    """Make an active job a dead letter: the same job, from now on in its dead letter queue (M13, B8.3)."""
+    count = job.burials.count + 1 if job.burials is not None else 1
+    set_burials(state, job, Burials(count, reason, job.delivery_count, job.expires_at))
+    job.was_queued = True
+    state.counts.dead_lettered += 1
+    record_facts(state, job)
+
+
+def revive(state: State, job: Job) -> None:
+    """Take a dead letter back into its own queue; its limit counts from here (B8.7)."""
+    assert job.burials is not None, f"{job.id!r} was never buried"
+    if job.state is JobState.QUEUED:
+        take_out(state, job, Event.UNQUEUE)
+    count = job.burials.count + 1
+    set_burials(state, job, Burials(count, 0, job.delivery_count, job.expires_at))
+    record_facts(state, job)
+
+
+def next_job(state: State, queue: JobQueue) -> Job | None:
+    """The job at the head that may be handed out; one that has reached its limit meanwhile is buried (B8.1)."""
+    while queue.keys:
+        job = state.jobs[queue.keys.first()[2]]
+        if not is_spent_out(job):
+            return job
+        take_out(state, job, Event.UNQUEUE)
+        enqueue(state, job)
+    return None
 
 
 def unqueue(state: State, job: Job) -> None:
@@ -110,6 +159,7 @@ def dispatch(state: State, job: Job, *, with_counters: bool) -> Delivery:
 
 
 def _lease(state: State, job: Job) -> None:
+    set_role(state, job, Role.DELIVERED)
     stamp = next_stamp(state, job)
     job.leases = {**job.leases, state.self_id: (stamp, state.now_ms + job.retry_ms)}
     is_limited = bool(job.live_spec.max_deliveries)
@@ -123,6 +173,7 @@ def _spend(state: State, job: Job) -> None:
     """RETRY 0: handed out once, never again; what stays serves SHOW and ACKJOB and may be evicted."""
     record(state, "dispatch", job.id, 1, is_urgent=True)
     job.is_kept_out = True
+    set_role(state, job, Role.DELIVERED)
     free_body(state, job)
     state.spent[job.id] = job
     if len(state.spent) > state.limits.spent_max:
@@ -141,7 +192,9 @@ def serve(state: State, queue: JobQueue) -> None:
     """Give each waiting client one job, first come first served, while there are both."""
     while queue.blocked and queue.keys and not queue.is_paused_out:
         wait = state.getting[ClientId(next(iter(queue.blocked)))]
-        job = state.jobs[queue.keys.first()[2]]
+        job = next_job(state, queue)
+        if job is None:
+            break
         delivery = dispatch(state, job, with_counters=wait.with_counters)
         end_get(state, wait)
         reply(state, wait.client, [delivery])
@@ -169,7 +222,9 @@ def get_jobs(state: State, client: ClientId, command: cmd.GetJob) -> None:
         for queue in queues:
             if not queue.keys or queue.is_paused_out:
                 continue
-            job = state.jobs[queue.keys.first()[2]]
+            job = next_job(state, queue)
+            if job is None:
+                continue
             deliveries.append(dispatch(state, job, with_counters=command.with_counters))
             is_progress = True
             if not queue.keys:
@@ -208,6 +263,8 @@ def get_timed_out(state: State, wait: GetWait) -> None:
 
 def due_at(job: Job) -> int:
     """ms; when an active copy may look whether it should queue itself (B1.2)."""
+    if job.is_held:
+        return max(job.not_before, job.ask_at)
     return max(job.not_before, job.lease_end(), job.ask_at)
 
 
@@ -245,6 +302,8 @@ def start(state: State, job: Job) -> None:
     if may_queue(state, job):
         enqueue(state, job)
     else:
+        if job.not_before > state.now_ms:
+            set_role(state, job, Role.DELAYED)
         book(state, job)
 
 
@@ -263,9 +322,9 @@ def store_copy(state: State, message: msg.ReplJob | msg.YourJobs, *, ask_at: int
         was_queued=True,
         word_at=state.now_ms,
     )
+    insert(state, job)
     merge_facts(state, job, facts)
     claim_copy(state, job)
-    insert(state, job)
     record_copy(state, job)
     book(state, job)
     return job
@@ -275,4 +334,14 @@ def obey_lease(state: State, job: Job) -> None:
     """After a merge: a live lease beats a place in the queue; then book anew (M10)."""
     if job.state is JobState.QUEUED and job.lease_end() > state.now_ms:
         take_out(state, job, Event.UNQUEUE)
+    if job.role is Role.DELIVERED and not _was_last_to_deliver(state, job):
+        set_role(state, job, Role.NONE)
     book(state, job)
+
+
+def _was_last_to_deliver(state: State, job: Job) -> bool:
+    """True if no node handed the job out after this one, and nobody gave it back."""
+    stamp, _ = job.leases[state.self_id]
+    if stamp <= job.covered.get(state.self_id, -1):
+        return False
+    return all([stamp >= theirs for theirs, _ in job.leases.values()])

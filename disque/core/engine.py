@@ -21,14 +21,16 @@ from cluster.nodeid import NodeId
 from cluster.view import ClusterView
 from disque.core import (
     acks,
+    asking,
     federation,
     healing,
+    inquiries,
     introspection,
-    merge,
     moves,
     replication,
     requeue,
     restoring,
+    scanning,
 )
 from disque.core import commands as cmd
 from disque.core import messages as msg
@@ -42,21 +44,23 @@ from disque.core.delivery import (
     end_wait,
     get_jobs,
     get_timed_out,
-    serve,
 )
 from disque.core.ending import collect, done_due, finish, new_end, tombstone_due
-from disque.core.job import Job, JobState, Reason
-from disque.core.jobqueue import PAUSE_IN, PAUSE_OUT, JobQueue
+from disque.core.job import Job, JobState
+from disque.core.jobqueue import JobQueue
 from disque.core.limits import Limits
 from disque.core.ready import ClientId, Ready, Record, Status
 from disque.core.state import (
     AddWait,
     Dice,
     GetWait,
+    Inquiry,
     Mark,
     Peer,
+    Purge,
     State,
     Sweep,
+    Tally,
     Tombstone,
     Walk,
     fail,
@@ -103,7 +107,9 @@ class Engine:
         state = self.state
         _COMMANDS[type(command)](state, client, command)
         self._settle()
-        return client not in state.getting and client not in state.adding_of
+        return not (
+            client in state.getting or client in state.adding_of or client in state.inquiry_of
+        )
 
     def receive(self, peer: NodeId, boot: int, message: msg.Message) -> None:
         """A statement of a known peer at this boot; harmless whatever it says, in any order, any number of times."""
@@ -121,6 +127,7 @@ class Engine:
     def view_changed(self, view: ClusterView) -> None:
         """Membership sees the cluster differently now."""
         healing.view_changed(self.state, view)
+        asking.inquiries_review(self.state)
         self._settle()
 
     def disconnect(self, client: ClientId) -> None:
@@ -130,6 +137,7 @@ class Engine:
         if wait is not None:
             end_get(state, wait)
         replication.adds_lost_client(state, client)
+        inquiries.drop_of_client(state, client)
         self._settle()
 
     def restore(self, record: Record) -> None:
@@ -221,6 +229,9 @@ def _expire(state: State, job: Job) -> None:
     if wait is not None:
         end_wait(state, wait)
         fail(state, wait.client, "NOREPL", REMOVED_TEXT)
+    state.expired[job.id] = None
+    while len(state.expired) > state.limits.marks_max:
+        del state.expired[next(iter(state.expired))]
     drop(state, job)
 
 
@@ -244,12 +255,14 @@ def flush_all(state: State) -> None:
         peer.moves.clear()
     pools: tuple[dict[Any, Any], ...] = (
         state.jobs, state.undone, state.dummies, state.dummy_answers, state.spent, state.asks,
-        state.tombstones, state.long_tombstones, state.marks, state.queues, state.offered, state.hungry,
+        state.tombstones, state.long_tombstones, state.marks, state.queues, state.tallies, state.expired,
+        state.offered, state.hungry,
     )  # fmt: skip
     for pool in pools:
         pool.clear()
     state.by_state = [0] * len(JobState)
     state.body_bytes = 0
+    state.total = Tally()
 
 
 def _flush(state: State, client: ClientId, _command: cmd.FlushAll) -> None:
@@ -297,31 +310,15 @@ def _on_keep_dummy(state: State, peer: NodeId, said: msg.KeepDummy) -> None:
 
 
 def _on_purge(state: State, peer: NodeId, said: msg.Purge) -> None:
-    """Cancel what this node holds of a queue now, once for each order (M19, B9.4)."""
-    if said.node not in state.view.members:
-        return
-    if (said.boot, said.seq) <= state.purges_seen.get(said.node, (0, 0)):
-        return
-    state.purges_seen[said.node] = (said.boot, said.seq)
-    held = [j for j in state.jobs.values() if not j.is_done and j.queue == said.queue]
-    for job in held:
-        finish(state, job, Reason.CANCELLED)
-        collect(state, job)
+    """The order of a purge without the question for its count (M19)."""
+    acks.purge_here(state, said.queue, said.node, said.boot, said.seq)
 
 
-def _on_pause(state: State, peer: NodeId, said: msg.Pause) -> None:
-    """Pause flags of a queue for the whole cluster: the later writer wins (M18)."""
-    ours = state.pauses.get(said.queue)
-    theirs = (said.stamp, said.node, said.flags & (PAUSE_IN | PAUSE_OUT))
-    if ours is not None and merge.pause(ours, theirs) is ours:
-        return
-    state.pauses[said.queue] = theirs
-    while len(state.pauses) > state.limits.pauses_max:
-        del state.pauses[next(iter(state.pauses))]
-    queue = state.queues.get(said.queue)
-    if queue is not None:
-        queue.cluster_pause = theirs[2]
-        serve(state, queue)
+def _queue_status(state: State, client: ClientId, command: cmd.QStat) -> None:
+    if command.is_global:
+        asking.global_queue_status(state, client, command)
+    else:
+        introspection.queue_status(state, client, command)
 
 
 _Handler = Callable[[State, NodeId, Any], None]
@@ -347,10 +344,12 @@ _MESSAGES: Mapping[type[Any], _Handler] = {
     msg.Heal: healing.on_heal,
     msg.Walk: healing.on_walk,
     msg.Walked: healing.on_walked,
-    msg.Pause: _on_pause,
+    msg.Pause: scanning.on_pause,
     msg.Purge: _on_purge,
     msg.Keep: _on_keep,
     msg.KeepDummy: _on_keep_dummy,
+    msg.Question: asking.on_question,
+    msg.Answer: asking.on_answer,
 }
 _COMMANDS: Mapping[type[Any], Callable[[State, ClientId, Any], None]] = {
     cmd.AddJob: replication.add_job,
@@ -358,13 +357,22 @@ _COMMANDS: Mapping[type[Any], Callable[[State, ClientId, Any], None]] = {
     cmd.AckJob: acks.ack_jobs,
     cmd.FastAck: acks.fast_ack_jobs,
     cmd.DelJob: acks.delete_jobs,
-    cmd.Enqueue: requeue.enqueue_jobs,
-    cmd.Nack: requeue.nack_jobs,
-    cmd.Dequeue: requeue.dequeue_jobs,
-    cmd.Working: requeue.working,
+    cmd.Enqueue: asking.enqueue_jobs,
+    cmd.Nack: asking.nack_jobs,
+    cmd.Dequeue: asking.dequeue_jobs,
+    cmd.Working: asking.working,
+    cmd.Revive: asking.revive_jobs,
+    cmd.CancelJob: asking.cancel_jobs,
+    cmd.WaitJob: asking.wait_for_jobs,
+    cmd.GlobalQLen: asking.global_queue_length,
+    cmd.QPurge: asking.purge_queue,
     cmd.Show: introspection.show,
     cmd.QLen: introspection.queue_length,
-    cmd.QStat: introspection.queue_status,
+    cmd.QStat: _queue_status,
+    cmd.QPeek: scanning.queue_peek,
+    cmd.QScan: scanning.queue_scan,
+    cmd.JScan: scanning.job_scan,
+    cmd.Pause: scanning.pause_queue,
     cmd.FlushAll: _flush,
 }
 _DUE: Mapping[type[Any], Callable[[State, Any], None]] = {
@@ -377,5 +385,7 @@ _DUE: Mapping[type[Any], Callable[[State, Any], None]] = {
     Peer: moves.moves_due,
     Walk: healing.walk_due,
     Sweep: healing.sweep_due,
+    Purge: acks.purge_due,
+    Inquiry: asking.inquiry_due,
     _QueueSweep: _queue_sweep_due,
 }

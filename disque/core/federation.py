@@ -24,6 +24,7 @@ from disque.core.delivery import (
     finish_add,
     is_paused_in,
     may_queue,
+    next_job,
     obey_lease,
     queue_of,
     store_copy,
@@ -156,7 +157,9 @@ def _give(state: State, queue: JobQueue, peer: NodeId, count: int) -> int:
         return 0
     given = 0
     while given < count and queue.keys:
-        job = state.jobs[queue.keys.first()[2]]
+        job = next_job(state, queue)
+        if job is None:
+            break
         if job.retry_ms:
             _give_copy(state, job, peer)
         elif can_move_to(state, peer, queue.name):

@@ -66,6 +66,8 @@ def _peer_back(state: State, peer: Peer) -> None:
     moves_peer_back(state, peer)
     peer.heal_number += 1
     send(state, (peer.id,), msg.Heal(state.boot, peer.heal_number))
+    for name, (stamp, node, flags) in state.pauses.items():
+        send(state, (peer.id,), msg.Pause(name, stamp, node, flags))
     request_walk(state, peer)
 
 

@@ -6,10 +6,11 @@ from cluster.nodeid import NodeId
 from disque.core import commands as cmd
 from disque.core.copies import others
 from disque.core.delivery import due_at
-from disque.core.job import Job, JobState
+from disque.core.job import DEAD_BY_NACK, DEAD_BY_RETRY, Job, JobState
+from disque.core.jobid import JobId
 from disque.core.jobqueue import JobQueue
 from disque.core.ready import ClientId, NilArray, Reply
-from disque.core.state import State, is_counted, reply
+from disque.core.state import State, Tally, is_counted, reply
 from disque.core.value import value
 
 _STATE_NAMES = {
@@ -19,7 +20,7 @@ _STATE_NAMES = {
     JobState.MOVING: b"active",
     JobState.DONE: b"acked",
 }
-_PAUSE_NAMES = {0: b"none", 1: b"in", 2: b"out", 3: b"all"}
+PAUSE_NAMES = (b"none", b"in", b"out", b"all")
 
 
 @value
@@ -74,12 +75,18 @@ def statistics(state: State) -> Statistics:
 
 
 def show(state: State, client: ClientId, command: cmd.Show) -> None:
-    """SHOW: 15 pairs as a flat array, nil if the id isn't known here (reference 1.6)."""
+    """SHOW: pairs as a flat array, nil if the id isn't known here (reference 1.6)."""
     job = state.jobs.get(command.id)
-    reply(state, client, None if job is None else _shown(state, job))
+    reply(state, client, None if job is None else shown(state, job))
 
 
-def _shown(state: State, job: Job) -> list[Reply]:
+def state_name(job: Job) -> bytes:
+    """The word that Disque has for a job's state."""
+    return _STATE_NAMES[job.state]
+
+
+def shown(state: State, job: Job) -> list[Reply]:
+    """What SHOW says of a job: pairs as a flat array, Disque's 15 first, ours after them."""
     spec, now = job.spec, state.now_ms
     confirmed: list[Reply] = [node.encode() for node in _confirmed(state, job)]
     due_in: int | None = None
@@ -101,8 +108,20 @@ def _shown(state: State, job: Job) -> list[Reply]:
         (b"next-requeue-within", due_in),
         (b"next-awake-within", None if job.wake_at is None else max(0, job.wake_at - now)),
         (b"body", job.body),
+        (b"priority", spec.priority if spec is not None else 0),
+        (b"max-deliveries", spec.max_deliveries if spec is not None else 0),
+        (b"deliveries", job.delivery_count),
+        (b"dead-letter", spec.dead_queue if spec is not None else None),
+        (b"reason", _death_reason(job)),
     ]
     return [item for pair in pairs for item in pair]
+
+
+def _death_reason(job: Job) -> bytes | None:
+    """Why the job is a dead letter, None if it isn't."""
+    if not job.is_dead or job.burials is None:
+        return None
+    return {DEAD_BY_NACK: b"nack", DEAD_BY_RETRY: b"retry"}.get(job.burials.reason)
 
 
 def _confirmed(state: State, job: Job) -> list[NodeId]:
@@ -114,8 +133,37 @@ def _confirmed(state: State, job: Job) -> list[NodeId]:
 
 def queue_length(state: State, client: ClientId, command: cmd.QLen) -> None:
     """QLEN: jobs queued here."""
-    queue = state.queues.get(command.queue)
-    reply(state, client, 0 if queue is None else len(queue))
+    reply(state, client, length_of(state, command.queue))
+
+
+def length_of(state: State, name: bytes) -> int:
+    """Jobs of a queue queued here."""
+    queue = state.queues.get(name)
+    return 0 if queue is None else len(queue)
+
+
+def status_of(state: State, name: bytes) -> tuple[int, ...]:
+    """What QSTAT GLOBAL sums over nodes; all from counters.
+
+    (known here, len, oldest age in s + 1 or 0, delivered, delayed, done, copies, blocked, jobs-in, jobs-out, pause).
+    """
+    queue, tally = state.queues.get(name), state.tallies.get(name)
+    if tally is None:
+        tally = Tally()
+    counted = (tally.delivered, tally.delayed, tally.done, tally.copies)
+    if queue is None:
+        pause = state.pauses[name][2] if name in state.pauses else 0
+        return (int(tally.copies > 0 or pause > 0), 0, 0, *counted, 0, 0, 0, pause)
+    oldest = oldest_ctime(queue)
+    age = 0 if oldest is None else max(0, state.now_ms - oldest // 1_000_000) // 1000 + 1
+    moved = (len(queue.blocked), queue.jobs_in, queue.jobs_out, queue.pause_flags)
+    return (1, len(queue), age, *counted, *moved)
+
+
+def oldest_ctime(queue: JobQueue) -> int | None:
+    """ctime of the oldest queued job, whatever its priority; None if the queue is empty."""
+    firsts = [queue.keys.first_from((rank, 0, JobId(b""))) for rank in range(10)]
+    return min([key[1] for key in firsts if key is not None], default=None)
 
 
 def queue_status(state: State, client: ClientId, command: cmd.QStat) -> None:
@@ -142,7 +190,7 @@ def _queue_shown(state: State, queue: JobQueue) -> list[Reply]:
         (b"import-rate", rate),
         (b"jobs-in", queue.jobs_in),
         (b"jobs-out", queue.jobs_out),
-        (b"pause", _PAUSE_NAMES[queue.pause_flags]),
+        (b"pause", PAUSE_NAMES[queue.pause_flags]),
     ]
     return [item for pair in pairs for item in pair]
 
@@ -190,8 +238,9 @@ def _check_job(state: State, job: Job) -> None:
         assert job.not_before <= now, f"queued before its time: {job}"
         assert job.lease_end() <= now, f"queued though leased: {job}"
     if job.retry_ms:
-        for _, end in job.leases.values():
-            assert end <= now + job.retry_ms, f"a lease beyond RETRY: {job}"
+        if not job.nacks:  # a NACK with DELAY leases for longer
+            for _, end in job.leases.values():
+                assert end <= now + job.retry_ms, f"a lease beyond RETRY: {job}"
     else:
         assert not others(state, job), f"RETRY 0 with other holders: {job}"
         assert job.delivery_count <= 1, f"RETRY 0 dispatched {job.delivery_count} times"

@@ -63,6 +63,14 @@ TRANSITIONS: Mapping[tuple[JobState, Event], JobState] = {
 }
 
 
+class Role(enum.IntEnum):
+    """What this node accounts for beside its queues: one node does for each job of a healthy cluster (QSTAT GLOBAL)."""
+
+    NONE = 0
+    DELIVERED = 1  # it was the last to hand the job out
+    DELAYED = 2  # it waits for the end of a DELAY
+
+
 class Reason(enum.IntEnum):
     """Why a job is done; of two reasons the larger wins everywhere (M4)."""
 
@@ -88,6 +96,10 @@ class JobSpec:
     max_deliveries: int  # 0: no limit
     dead_queue: bytes
     headers: Mapping[bytes, bytes]
+
+
+DEAD_BY_NACK = 1
+DEAD_BY_RETRY = 2
 
 
 @value
@@ -130,6 +142,10 @@ class Job:
     collect_round: int = 0  # how often SETACK was said again
     was_queued: bool = False  # the first queueing isn't announced (M10)
     is_kept_out: bool = False  # RETRY 0 and dequeued or dispatched: never queue again
+    role: Role = Role.NONE
+    is_held: bool = (
+        False  # back from a worker with a DELAY: its own lease keeps the others off until ask_at
+    )
     is_unsure: bool = False  # back from a restart: ask before queueing, wait for the answers (B1.9)
     wake_at: int | None = None  # ms; the agenda's
     queue_key: tuple[int, int, JobId] | None = None  # its place in the queue while QUEUED

@@ -82,6 +82,14 @@ class SortedPages:
         """The smallest key; IndexError if empty."""
         return self._pages[0][0]
 
+    def first_from(self, key: QueueKey) -> QueueKey | None:
+        """The smallest key that isn't smaller than this one, None if there is none."""
+        at = bisect_left(self._lasts, key)
+        if at == len(self._pages):
+            return None
+        page = self._pages[at]
+        return page[bisect_left(page, key)]
+
     def pop_first(self) -> QueueKey:
         """Take out the smallest key; IndexError if empty."""
         key = self._pages[0][0]

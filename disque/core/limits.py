@@ -21,7 +21,9 @@ class Limits:
     default_max_deliveries: int = 0  # no limit
     default_dead_queue: bytes = b"dead-letters"
     repair_after_ms: int = 60_000  # copies of a failed holder are made again after this; 0: never
-    ask_cluster_ms: int = 500  # cluster-ask-timeout: how long members are waited for when a client asks
+    ask_cluster_ms: int = (
+        500  # cluster-ask-timeout: how long members are waited for when a client asks
+    )
     spent_max: int = (
         100_000  # dispatched RETRY 0 jobs kept for SHOW and ACKJOB; the oldest go first
     )

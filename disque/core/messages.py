@@ -192,6 +192,7 @@ class Move:
     spec: JobSpec
     body: bytes
     expires_in: int
+    due_in: int = 0  # rest of DELAY
 
 
 @value
@@ -271,6 +272,34 @@ class KeepDummy:
     reason: Reason
 
 
+@value
+class Kept:
+    """Answer to Keep alone: my copy stays, I am not leaving (B5.4)."""
+
+    id: JobId
+    boot: int
+    clock: int
+
+
+@value
+class Question:
+    """A client asks the cluster: number of the question at the asker, its kind, and what it is about."""
+
+    number: int
+    kind: int
+    queue: bytes
+    ids: tuple[JobId, ...]
+    numbers: tuple[int, ...]
+
+
+@value
+class Answer:
+    """The answer to a question, as numbers whose meaning its kind defines."""
+
+    number: int
+    numbers: tuple[int, ...]
+
+
 Message: TypeAlias = (
     ReplJob
     | GotJob
@@ -297,6 +326,9 @@ Message: TypeAlias = (
     | Purge
     | Keep
     | KeepDummy
+    | Kept
+    | Question
+    | Answer
 )
 
 
@@ -380,6 +412,12 @@ class _Reader:
 
     def nodes_of(self, raw: Any) -> tuple[NodeId, ...]:
         return tuple(sorted({self.node(each) for each in self.rows(raw)}))
+
+    def job_ids(self, raw: Any) -> tuple[JobId, ...]:
+        return tuple([self.job_id(each) for each in self.rows(raw)])
+
+    def integers(self, raw: Any) -> tuple[int, ...]:
+        return tuple([self.integer(each) for each in self.rows(raw)])
 
     def reason(self, raw: Any) -> Reason:
         try:
@@ -466,6 +504,8 @@ _SPEC: tuple[_Writes, _Reads] = (_Writer.spec, _Reader.spec)
 _NODE: tuple[_Writes, _Reads] = (_Writer.node, _Reader.node)
 _NODES: tuple[_Writes, _Reads] = (_Writer.nodes_of, _Reader.nodes_of)
 _REASON: tuple[_Writes, _Reads] = (_plain, _Reader.reason)
+_IDS: tuple[_Writes, _Reads] = (_plain, _Reader.job_ids)
+_INTS: tuple[_Writes, _Reads] = (_plain, _Reader.integers)
 
 # Number on the wire, class, fields in order. Checklist for a new message: append here, to Message, and to the engine's
 # table of handlers; never reuse a number, only append fields.
@@ -486,7 +526,7 @@ _SCHEMA: tuple[tuple[int, type[Any], tuple[tuple[str, tuple[_Writes, _Reads]], .
     (14, NeedJobs, (("queue", _BYTES), ("count", _INT))),
     (15, YourJobs, (("id", _ID), ("spec", _SPEC), ("body", _BYTES), ("facts", _FACTS))),
     (16, Move, (("source_boot", _INT), ("boot", _INT), ("n", _INT), ("settled", _INT), ("id", _ID), ("spec", _SPEC),
-                ("body", _BYTES), ("expires_in", _INT))),
+                ("body", _BYTES), ("expires_in", _INT), ("due_in", _INT))),
     (17, GotMove, (("source_boot", _INT), ("boot", _INT), ("n", _INT), ("is_taken", _FLAG))),
     (18, AskMove, (("source_boot", _INT), ("boot", _INT), ("n", _INT))),
     (19, Heal, (("boot", _INT), ("n", _INT))),
@@ -496,6 +536,9 @@ _SCHEMA: tuple[tuple[int, type[Any], tuple[tuple[str, tuple[_Writes, _Reads]], .
     (23, Purge, (("node", _NODE), ("boot", _INT), ("seq", _INT), ("queue", _BYTES))),
     (24, Keep, (("id", _ID), ("facts", _FACTS))),
     (25, KeepDummy, (("id", _ID), ("reason", _REASON))),
+    (26, Kept, (("id", _ID), ("boot", _INT), ("clock", _INT))),
+    (27, Question, (("number", _INT), ("kind", _INT), ("queue", _BYTES), ("ids", _IDS), ("numbers", _INTS))),
+    (28, Answer, (("number", _INT), ("numbers", _INTS))),
 )  # fmt: skip
 MESSAGE_TYPES: tuple[type[Any], ...] = tuple(row[1] for row in _SCHEMA)
 _ENCODERS = {

@@ -46,9 +46,10 @@ def move_out(state: State, job: Job, node: NodeId) -> None:
     wake(state, job, job.expires_at)
     body = job.body
     assert body is not None, f"{job.id!r} has no body to move"
-    expires_in = max(0, job.expires_at - state.now_ms)
+    now = state.now_ms
+    expires_in, due_in = max(0, job.expires_at - now), max(0, job.not_before - now)
     settled = _settled(state, peer)
-    move = msg.Move(state.boot, boot, n, settled, job.id, job.live_spec, body, expires_in)
+    move = msg.Move(state.boot, boot, n, settled, job.id, job.live_spec, body, expires_in, due_in)
     send(state, (node,), move)
     if peer.wake_at is None:
         peer.move_round = 0
@@ -110,6 +111,7 @@ def _own(state: State, said: msg.Move) -> None:
         body=said.body,
         state=JobState.ACTIVE,
         expires_at=state.now_ms + said.expires_in,
+        not_before=state.now_ms + said.due_in if said.due_in else 0,
         holders=(state.self_id,),
     )
     claim_copy(state, job)

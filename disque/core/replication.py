@@ -149,7 +149,9 @@ def _delivery_limit(state: State, command: cmd.AddJob) -> tuple[int, bytes]:
     """(most deliveries or 0, dead letter queue): without a limit where the letter would fall into its own queue."""
     limits = state.limits
     dead_queue = limits.default_dead_queue if command.dead_queue is None else command.dead_queue
-    limit = limits.default_max_deliveries if command.max_deliveries is None else command.max_deliveries
+    limit = (
+        limits.default_max_deliveries if command.max_deliveries is None else command.max_deliveries
+    )
     if command.retry_ms == 0 or dead_queue == command.queue:
         limit = 0
     return limit, dead_queue

@@ -1,14 +1,10 @@
-"""Queueing again: who wants to asks first, and the answers of those who know better (B1, M8-M10, M22).
-
-Also the commands with which a worker or an operator moves a job: NACK, ENQUEUE, DEQUEUE, WORKING.
-"""
+"""Queueing again: who wants to asks first, and the answers of those who know better (B1, M8-M10, M22)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from cluster.nodeid import NodeId
-from disque.core import commands as cmd
 from disque.core import merge
 from disque.core import messages as msg
 from disque.core.copies import (
@@ -19,9 +15,6 @@ from disque.core.copies import (
     facts_of,
     has_news_for,
     others,
-    record_facts,
-    stamps,
-    tell_others,
 )
 from disque.core.delivery import (
     book,
@@ -31,25 +24,20 @@ from disque.core.delivery import (
     is_paused_in,
     may_queue,
     obey_lease,
-    start,
     unqueue,
 )
 from disque.core.job import Job, JobState
-from disque.core.ready import ClientId
 from disque.core.state import (
     Ask,
     State,
-    fail,
-    next_stamp,
     rank,
     reachable,
-    reply,
     salted,
     send,
     wake,
 )
 
-_PAUSED_RETRY_0_MS = 1_000  # an owner whose queue takes nothing looks again after this
+PAUSED_RETRY_0_MS = 1_000  # an owner whose queue takes nothing looks again after this
 
 
 def active_due(state: State, job: Job) -> None:
@@ -57,13 +45,21 @@ def active_due(state: State, job: Job) -> None:
     now = state.now_ms
     if job.is_kept_out or now < due_at(job):
         book(state, job)
-    elif job.id in state.asks:
+        return
+    if job.is_held:
+        job.is_held = False  # the DELAY of a NACK is over: our lease has served
+        job.covered = merge.maxima(job.covered, {state.self_id: job.leases[state.self_id][0]})
+        job.ask_at = 0
+        if now < due_at(job):
+            book(state, job)
+            return
+    if job.id in state.asks:
         if now >= state.asks[job.id].deadline:
             conclude(state, job)
         else:
             book(state, job)
     elif is_paused_in(state, job.queue):
-        job.ask_at = now + (job.retry_ms or _PAUSED_RETRY_0_MS)
+        job.ask_at = now + (job.retry_ms or PAUSED_RETRY_0_MS)
         book(state, job)
     elif not job.retry_ms:
         enqueue(state, job)
@@ -277,82 +273,3 @@ def not_queued_at(state: State, job: Job) -> None:
     job.queued_at = None
     job.ask_at = state.now_ms
     book(state, job)
-
-
-def nack_jobs(state: State, client: ClientId, command: cmd.Nack) -> None:
-    """NACK: `:n` jobs given back: counted, their leases void, queued at once (B1.8)."""
-    count = 0
-    for id_ in command.ids:
-        job = state.jobs.get(id_)
-        if job is None or job.state is not JobState.ACTIVE or not job.retry_ms:
-            continue
-        if job.not_before > state.now_ms:
-            continue  # never handed out: there is nothing to give back (S10)
-        job.nacks = {**job.nacks, state.self_id: job.nacks.get(state.self_id, 0) + 1}
-        _queue_at_once(state, job)
-        count += 1
-    reply(state, client, count)
-
-
-def enqueue_jobs(state: State, client: ClientId, command: cmd.Enqueue) -> None:
-    """ENQUEUE: `:n` active jobs queued at once, leases and DELAY void; no NACK, no delivery (M9, M11)."""
-    count = 0
-    for id_ in command.ids:
-        job = state.jobs.get(id_)
-        if job is None or job.state is not JobState.ACTIVE or job.is_kept_out:
-            continue
-        job.not_before = min(job.not_before, state.now_ms)
-        _queue_at_once(state, job)
-        count += 1
-    reply(state, client, count)
-
-
-def _queue_at_once(state: State, job: Job) -> None:
-    job.covered = merge.maxima(job.covered, stamps(job))
-    job.ask_at = 0
-    state.asks.pop(job.id, None)
-    record_facts(state, job)
-    if is_paused_in(state, job.queue):
-        tell_others(state, job, msg.Told)
-        job.ask_at = state.now_ms + (job.retry_ms or _PAUSED_RETRY_0_MS)
-        book(state, job)
-    else:
-        start(state, job)
-
-
-def dequeue_jobs(state: State, client: ClientId, command: cmd.Dequeue) -> None:
-    """DEQUEUE: `:n` jobs taken out of their queues; they come back after RETRY (RETRY 0: only by ENQUEUE)."""
-    count = 0
-    for id_ in command.ids:
-        job = state.jobs.get(id_)
-        if job is not None and job.state is JobState.QUEUED:
-            job.ask_at = state.now_ms + job.retry_ms if job.retry_ms else job.expires_at
-            unqueue(state, job)
-            count += 1
-    reply(state, client, count)
-
-
-def working(state: State, client: ClientId, command: cmd.Working) -> None:
-    """WORKING: `:retry` seconds, the time by which the next delivery is put off (B1.8)."""
-    job = state.jobs.get(command.id)
-    if job is None:
-        fail(state, client, "NOJOB", "Job not known in the context of this node.")
-        return
-    if job.is_done:
-        fail(state, client, "ACKED", "Job already acknowledged.")
-        return
-    if job.expires_at - state.now_ms < job.live_spec.ttl_ms // 2:
-        fail(
-            state,
-            client,
-            "TOOLATE",
-            "Half of job TTL already elapsed, you are no longer allowed to postpone the next delivery.",
-        )
-        return
-    if job.retry_ms and job.state in (JobState.ACTIVE, JobState.QUEUED):
-        stamp = next_stamp(state, job)
-        job.leases = {**job.leases, state.self_id: (stamp, state.now_ms + job.retry_ms)}
-        state.asks.pop(job.id, None)
-        obey_lease(state, job)
-        tell_others(state, job, msg.Leased)
-    reply(state, client, job.retry_ms // 1000)

@@ -59,11 +59,45 @@ class GetWait:
 
 
 @attrs.define(eq=False)
+class Inquiry:
+    """A question to the cluster that a client waits for; it is booked at its time-out."""
+
+    number: int
+    client: ClientId | None
+    kind: int
+    queue: bytes
+    ids: tuple[JobId, ...]
+    numbers: tuple[int, ...]
+    deadline: int | None  # ms; None: until each member answered or failed
+    pending: dict[NodeId, None]
+    answers: dict[NodeId, tuple[int, ...]] = attrs.Factory(dict)
+    silent: int = 0
+    done_here: int = 0  # what this node did itself, counted
+    word: int = 0  # the kind that is passed on to the holders found
+    asked: Inquiry | None = None  # the question for holders that came before
+    with_nodes: bool = False
+    is_resting: bool = False  # a WAITJOB between two questions
+    wait_deadline: int | None = None  # WAITJOB's own time-out
+    wait_ms: int = 0  # WAITJOB: till it asks again
+    wake_at: int | None = None
+
+
+@attrs.define(eq=False)
 class Ask:
     """A WILLQUEUE under way: whose answer is still to come, and until when it is waited for (B1.3)."""
 
     pending: dict[NodeId, None]
     deadline: int
+
+
+@attrs.define
+class Tally:
+    """How many jobs of one queue this node has, and accounts for."""
+
+    copies: int = 0  # registered, done ones included
+    delivered: int = 0
+    delayed: int = 0
+    done: int = 0
 
 
 @attrs.define(eq=False)
@@ -161,6 +195,24 @@ class Sweep:
     wake_at: int | None = None
 
 
+@attrs.define(eq=False)
+class Purge:
+    """A purge under way: bounded steps over the ids that were here at its start (B9.4)."""
+
+    queue: bytes
+    ids: list[JobId]
+    position: int = 0
+    wake_at: int | None = None
+
+
+@attrs.define(eq=False)
+class Scan:
+    """The names that an unfinished QSCAN or JSCAN walks over."""
+
+    kind: str
+    names: list[bytes]
+
+
 @attrs.define
 class Counts:
     """Running totals for INFO."""
@@ -173,6 +225,9 @@ class Counts:
     long_tombstones_evicted: int = 0
     dummies_evicted: int = 0
     norepl: int = 0
+    dead_lettered: int = 0
+    cancelled: int = 0
+    forward_timeouts: int = 0
     moves_in_doubt: int = 0
     bad_payloads: int = 0
 
@@ -202,6 +257,8 @@ class State:
         lambda: [0] * len(JobState)
     )  # how many jobs are in each state
     body_bytes: int = 0  # of live copies
+    tallies: dict[bytes, Tally] = attrs.Factory(dict)  # by effective queue
+    total: Tally = attrs.Factory(Tally)
     tombstones: dict[JobId, Tombstone] = attrs.Factory(dict)
     long_tombstones: dict[JobId, Tombstone] = attrs.Factory(dict)
     marks: dict[JobId, Mark] = attrs.Factory(dict)
@@ -214,6 +271,13 @@ class State:
     adding_of: dict[ClientId, dict[JobId, None]] = attrs.Factory(dict)  # a client's waiting ADDJOBs
     getting: dict[ClientId, GetWait] = attrs.Factory(dict)
     asks: dict[JobId, Ask] = attrs.Factory(dict)
+    inquiries: dict[int, Inquiry] = attrs.Factory(dict)
+    inquiry_of: dict[ClientId, int] = attrs.Factory(dict)
+    inquiries_made: int = 0
+    scans: dict[int, Scan] = attrs.Factory(dict)
+    scans_made: int = 0
+    purges_made: int = 0
+    expired: dict[JobId, None] = attrs.Factory(dict)  # ids that ran out of time here, for WAITJOB
     hungry: dict[bytes, bool] = attrs.Factory(
         dict
     )  # queue -> clients wait (False: it only ran dry)

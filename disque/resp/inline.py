@@ -34,6 +34,23 @@ def split_words(line: bytes) -> list[bytes]:
         words.append(word)
 
 
+def quote_word(word: bytes) -> bytes:
+    """A word in double quotes, printable, such that `split_words` gives it back."""
+    return b'"' + b"".join([_QUOTED[byte] for byte in word]) + b'"'
+
+
+def _quoted(byte: int) -> bytes:
+    for letter, code in _ESCAPES.items():
+        if code == byte:
+            return bytes((_BACKSLASH, letter))
+    if byte in (_QUOTE, _BACKSLASH):
+        return bytes((_BACKSLASH, byte))
+    return bytes((byte,)) if 32 <= byte < 127 else b"\\x%02x" % byte
+
+
+_QUOTED = [_quoted(byte) for byte in range(256)]
+
+
 def _word(line: bytes, at: int) -> tuple[bytes, int]:
     """The word that begins at `at`, and where it ends; a quote may open in it, then ends it."""
     word = bytearray()

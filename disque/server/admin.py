@@ -12,15 +12,19 @@ from hmac import compare_digest
 from typing import TYPE_CHECKING
 
 import disque
-from disque.core.commands import FlushAll
 from disque.core.integers import parse_int
 from disque.core.ready import Status
 from disque.errors import CommandError
-from disque.resp import encoder
+from disque.server.client_admin import check_name, client_
 from disque.server.cluster_admin import cluster, known_nodes
+from disque.server.config_admin import config
+from disque.server.debug_admin import debug
 from disque.server.info import info_text
+from disque.server.latency import latency
+from disque.server.monitor import MONITOR_OUT_MAX
 from disque.server.render import Answer, Pairs, Verbatim
 from disque.server.shell import Forward, Later
+from disque.server.slowlog import slowlog
 from disque.server.table import COMMANDS, CommandSpec, wrong_count
 
 if TYPE_CHECKING:
@@ -32,9 +36,7 @@ if TYPE_CHECKING:
 OK = Status(b"OK")
 NOTHING = Verbatim(b"")
 PASSWORD_BYTES_MAX = 512
-SLEEP_S_MAX = 3_600.0
 _SYNTAX = "syntax error"
-_NAME_TEXT = "Client names cannot contain spaces, newlines or special characters."
 
 
 def ping(shell: Shell, client: Client, args: list[bytes]) -> Answer:
@@ -73,7 +75,7 @@ def hello(shell: Shell, client: Client, args: list[bytes]) -> Answer:
         raise CommandError("unsupported protocol version", "NOPROTO")
     credentials, name = _hello_options(args[1:])
     if name is not None:
-        _check_name(name)
+        check_name(name)
     password = shell.config.requirepass
     if credentials is not None:
         if not password:
@@ -117,11 +119,6 @@ def _hello_options(args: list[bytes]) -> tuple[tuple[bytes, bytes] | None, bytes
     return credentials, name
 
 
-def _check_name(name: bytes) -> None:
-    if any(not 33 <= char <= 126 for char in name):
-        raise CommandError(_NAME_TEXT)
-
-
 def info(shell: Shell, client: Client, args: list[bytes]) -> Answer:
     """`INFO [section]`."""
     if len(args) > 1:
@@ -136,119 +133,21 @@ def time_(shell: Shell, client: Client, args: list[bytes]) -> Answer:
 
 
 def command(shell: Shell, client: Client, args: list[bytes]) -> Answer:
-    """`COMMAND`, `COMMAND COUNT`, `COMMAND INFO <name>…`, for the commands that are served."""
-    served = [spec for spec in COMMANDS.values() if spec.is_served]
+    """`COMMAND`, `COMMAND COUNT`, `COMMAND INFO <name>…`, in the order of the table."""
     word = args[0].lower() if args else b""
     if not args:
-        return [_command_entry(spec, client.proto) for spec in served]
+        return [_command_entry(spec, client.proto) for spec in COMMANDS.values()]
     if word == b"count" and len(args) == 1:
-        return len(served)
+        return len(COMMANDS)
     if word == b"info" and len(args) > 1:
         found = [COMMANDS.get(name.lower()) for name in args[1:]]
-        return [
-            _command_entry(spec, client.proto) if spec and spec.is_served else None
-            for spec in found
-        ]
+        return [_command_entry(spec, client.proto) if spec else None for spec in found]
     raise CommandError("Unknown subcommand or wrong number of arguments.")
 
 
 def _command_entry(spec: CommandSpec, proto: int) -> Answer:
     entry: list[Answer] = [spec.name, spec.arity, [Status(flag) for flag in spec.flags], 0, 0, 0]
     return [*entry, []] if proto == 3 else entry
-
-
-def client_(shell: Shell, client: Client, args: list[bytes]) -> Answer:
-    """`CLIENT LIST | ID | GETNAME | SETNAME <name> | SETINFO <attribute> <value>`."""
-    match args[0].lower(), len(args):
-        case b"list", 1:
-            now_ms = shell.clock.now_ms()
-            lines = [_client_line(each, now_ms) for each in shell.clients.by_id.values()]
-            return "".join(lines).encode("utf-8", "surrogateescape")
-        case b"id", 1:
-            return client.id
-        case b"getname", 1:
-            return client.name or None
-        case b"setname", 2:
-            _check_name(args[1])
-            client.name = args[1]
-            return OK
-        case b"setinfo", 3:
-            return OK
-    raise CommandError(
-        "Syntax error, try CLIENT (LIST | KILL ip:port | GETNAME | SETNAME connection-name)"
-    )
-
-
-def _client_line(client: Client, now_ms: int) -> str:
-    flags = ("b" if client.is_waiting else "") + ("c" if client.is_closing else "")
-    flags += "U" if client.address.startswith("unix:") else ""
-    return (
-        f"id={client.id} addr={client.address} fd={client.sock.fileno()} "
-        f"name={client.name.decode()} "
-        f"age={(now_ms - client.connected_at_ms) // 1000} "
-        f"idle={(now_ms - client.idle_since_ms) // 1000} "
-        f"flags={flags or 'N'} qbuf={client.decoder.pending_bytes} qbuf-free=0 "
-        f"obl={client.owed_bytes} oll={len(client.backlog)} omem={client.backlog_bytes} "
-        f"events={'rw' if client.is_writing else 'r'} cmd={client.last_command}\n"
-    )
-
-
-def config(shell: Shell, client: Client, args: list[bytes]) -> Answer:
-    """`CONFIG GET <glob> | SET <name> <value> | RESETSTAT`."""
-    word = args[0].lower()
-    counts = {b"get": 2, b"set": 3, b"resetstat": 1, b"rewrite": 1}
-    if word not in counts:
-        raise CommandError("CONFIG subcommand must be one of GET, SET, RESETSTAT, REWRITE")
-    if len(args) != counts[word]:
-        typed = args[0].decode("utf-8", "surrogateescape")
-        raise CommandError(f"Wrong number of arguments for CONFIG {typed}")
-    if word == b"get":
-        return Pairs(
-            {
-                name.encode(): text.encode("utf-8", "surrogateescape")
-                for name, text in shell.config.get(args[1].decode("utf-8", "surrogateescape"))
-            }
-        )
-    if word == b"set":
-        return _config_set(shell, args[1], args[2])
-    if word == b"resetstat":
-        shell.figures.reset()
-        return OK
-    if not shell.config_file:
-        raise CommandError("The server is running without a config file")
-    raise CommandError("Rewriting config file: not built yet")
-
-
-def _config_set(shell: Shell, name: bytes, text: bytes) -> Answer:
-    changed = shell.config.set(
-        name.decode("utf-8", "surrogateescape"), text.decode("utf-8", "surrogateescape")
-    )
-    if changed is not None:
-        shell.apply_setting(changed)
-    return OK
-
-
-def debug(shell: Shell, client: Client, args: list[bytes]) -> Answer | Forward:
-    """`DEBUG FLUSHALL | SLEEP <seconds> | ERROR <text>`."""
-    match args[0].lower(), len(args):
-        case b"flushall", 1:
-            return Forward(FlushAll())
-        case b"sleep", 2:
-            time.sleep(_sleep_s(args[1]))  # on purpose: it blocks the whole server, as in Disque
-            return OK
-        case b"error", 2:
-            return Verbatim(encoder.error("", args[1].decode("utf-8", "surrogateescape")))
-    sub = args[0].decode("utf-8", "surrogateescape")
-    raise CommandError(f"Unknown DEBUG subcommand or wrong number of arguments for '{sub}'")
-
-
-def _sleep_s(raw: bytes) -> float:
-    """As C's strtod: what is no number is 0; bounded."""
-    try:
-        seconds = float(raw)
-    except ValueError:
-        return 0.0
-    return min(seconds, SLEEP_S_MAX) if seconds > 0 else 0.0
 
 
 def shutdown(shell: Shell, client: Client, args: list[bytes]) -> Answer:
@@ -261,8 +160,29 @@ def shutdown(shell: Shell, client: Client, args: list[bytes]) -> Answer:
     return NOTHING
 
 
+def monitor(shell: Shell, client: Client, args: list[bytes]) -> Answer:
+    """`MONITOR`: from now on every command that is carried out; said twice it isn't answered."""
+    if client.is_monitor:
+        return NOTHING
+    client.is_monitor = True
+    client.out_limit_bytes = min(client.out_limit_bytes, MONITOR_OUT_MAX)
+    shell.monitors[client.id] = client
+    return OK
+
+
+def load_job(shell: Shell, client: Client, args: list[bytes]) -> Answer:
+    """`LOADJOB <blob>`: only the log may say that."""
+    raise CommandError("LOADJOB is a special command only processed from AOF")
+
+
+def rewrite_log(shell: Shell, client: Client, args: list[bytes]) -> Answer:
+    """`BGREWRITEAOF`: there is no log yet to be rewritten; clients only look at the answer."""
+    return Status(b"Background append only file rewriting started")
+
+
 ADMIN: dict[bytes, Callable[[Shell, Client, list[bytes]], Answer | Later | Forward]] = {
     b"auth": auth,
+    b"bgrewriteaof": rewrite_log,
     b"client": client_,
     b"cluster": cluster,
     b"command": command,
@@ -270,7 +190,11 @@ ADMIN: dict[bytes, Callable[[Shell, Client, list[bytes]], Answer | Later | Forwa
     b"debug": debug,
     b"hello": hello,
     b"info": info,
+    b"latency": latency,
+    b"loadjob": load_job,
+    b"monitor": monitor,
     b"ping": ping,
     b"shutdown": shutdown,
+    b"slowlog": slowlog,
     b"time": time_,
 }

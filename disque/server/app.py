@@ -10,12 +10,12 @@ from __future__ import annotations
 import gc
 import os
 import random
-import resource
 import signal
+import sys
 import time
 import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import trio
 
@@ -27,15 +27,16 @@ from cluster.membership import MembershipConfig
 from cluster.nodeid import NODE_ID_CHARS, node_id_from_bytes
 from cluster.ready import Identity
 from disque.broker import Broker, BrokerSettings
-from disque.core.limits import Limits
 from disque.errors import ConfigError
 from disque.server import dispatch
 from disque.server.addresses import is_loopback
-from disque.server.clients import ClientLimits, Clients
+from disque.server.clients import Clients
 from disque.server.clock import Clock
+from disque.server.config import PIDFILE_DEFAULT
 from disque.server.eventlog import EventLog
 from disque.server.info import Figures
 from disque.server.loop import NullLog, Turns
+from disque.server.settings import Settings, limits_of
 from disque.server.shell import Shell
 from disque.server.sockets import listen, listen_unix
 
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
 
 EXIT_BUG = 70  # EX_SOFTWARE
 FAREWELL_S = 5.0  # for replies that are owed when the server ends
-FILES_RESERVED = 32  # descriptors kept for the bus, listeners and files; Disque's
 GC_THRESHOLDS = (
     50_000,
     20,
@@ -61,7 +61,8 @@ def run(config: Config, warnings: Sequence[str]) -> int:
     """Run a node until it is told to stop; returns the exit status. ConfigError if it can't start."""
     try:
         os.chdir(config.dir)
-        events = EventLog(path=config.logfile, level=config.loglevel)
+        syslog = (config.syslog_ident, config.syslog_facility) if config.syslog_enabled else None
+        events = EventLog(path=config.logfile, level=config.loglevel, syslog=syslog)
     except OSError as error:
         raise ConfigError(f"{error.filename}: {error.strerror}") from None
     for text in warnings:
@@ -77,7 +78,16 @@ def run(config: Config, warnings: Sequence[str]) -> int:
         events.write("".join(traceback.format_exception(error)))
         events.event("warning", "bug", status=EXIT_BUG)
         return EXIT_BUG
+    if server.restart_after_s is not None:
+        time.sleep(server.restart_after_s)
+        start_again(config)
     return 0
+
+
+def start_again(config: Config) -> NoReturn:
+    """Become a new server: the same program, arguments, folder, environment and process id."""
+    os.chdir(config.start_folder)
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 
 class Server:
@@ -89,9 +99,10 @@ class Server:
         self.events = events
         self.clock = Clock()
         self.figures = Figures()
-        self.limits = ClientLimits()
+        self.settings = Settings(config, events)
+        self.restart_after_s: float | None = None  # DEBUG RESTART
+        self._leftovers: list[Path] = []  # files that go when the server ends
         self._nodes_path = Path(config.cluster_config_file).resolve()
-        self._raise_file_limit()
         broker = self._make_broker()
         self.turns = Turns(
             broker,
@@ -100,7 +111,6 @@ class Server:
             save_nodes=self._save_nodes,
             note=self._note,
         )
-        self._apply_limits()
 
     def _make_broker(self) -> Broker:
         """The broker with this node's identity; ConfigError if its node table can't be used."""
@@ -132,13 +142,7 @@ class Server:
                     port=identity.port,
                     bus_port=identity.bus_port,
                 ),
-                limits=Limits(
-                    tombstones_max=config.tombstones_max,
-                    dummies_max=config.dummies_max,
-                    marks_max=config.marks_max,
-                    queue_idle_max_ms=config.queue_max_idle * 1000,
-                    link_wait_max_ms=config.cluster_node_timeout,
-                ),
+                limits=limits_of(config),
             ),
             identity=identity,
             stored=stored,
@@ -163,6 +167,8 @@ class Server:
             raise ConfigError(error.strerror or str(error)) from None
         async with trio.open_nursery() as nursery:
             shell = self._make_shell(nursery)
+            self.settings.start(shell, self._bus)
+            self._write_pidfile()
             nursery.start_soon(self._heed_signals, shell)
             nursery.start_soon(shell.clients.serve, listeners)
             await nursery.start(self._bus.run)
@@ -177,6 +183,9 @@ class Server:
             await shell.clients.farewell(FAREWELL_S)
             await self.turns.wait_rest(FAREWELL_S)
             nursery.cancel_scope.cancel()
+        for path in self._leftovers:
+            path.unlink(missing_ok=True)
+        self.restart_after_s = shell.restart_after_s
         self.events.event("notice", "stopped")
 
     def _listen(self) -> list[socket.socket]:
@@ -185,7 +194,20 @@ class Server:
         if config.unixsocket:
             mode = config.unixsocketperm
             listeners.append(listen_unix(config.unixsocket, mode, config.tcp_backlog))
+            self._leftovers.append(Path(config.unixsocket).resolve())
         return listeners
+
+    def _write_pidfile(self) -> None:
+        """Only one that was asked for: several nodes of one machine would share the default."""
+        if self.config.pidfile in ("", PIDFILE_DEFAULT):
+            return
+        path = Path(self.config.pidfile).resolve()
+        try:
+            path.write_text(f"{os.getpid()}\n")
+        except OSError as error:
+            self.events.event("warning", "pidfile-unwritten", file=path, reason=error.strerror)
+        else:
+            self._leftovers.append(path)
 
     def _make_shell(self, nursery: trio.Nursery) -> Shell:
         config = self.config
@@ -196,7 +218,8 @@ class Server:
         clients = Clients(
             self.turns,
             execute=execute,
-            limits=self.limits,
+            overtakes=lambda words: dispatch.overtakes(shell, words),
+            limits=self.settings.client_limits,
             figures=self.figures,
             events=self.events,
         )
@@ -212,9 +235,11 @@ class Server:
             run_id=os.urandom(20).hex(),
             config_file=config.config_file,
             renames=_renames(config.rename_command),
-            apply_setting=self._apply_setting,
+            apply_setting=self.settings.apply,
             save_nodes_now=self._save_nodes_now,
+            start_again=lambda: start_again(config),
         )
+        self.turns.latency = shell.latency
         return shell
 
     def _make_bus(self) -> Bus:
@@ -279,62 +304,6 @@ class Server:
             "protected mode is on and no cluster-secret is set, so only nodes on the same machine "
             "are let in; set the same cluster-secret on all nodes"
         )
-
-    def _apply_setting(self, name: str) -> None:
-        """CONFIG SET changed a directive: let it act."""
-        config = self.config
-        if name == "dir":
-            os.chdir(config.dir)
-        elif name == "loglevel":
-            self.events.level = config.loglevel
-        elif name == "cluster-node-timeout":
-            self.turns.open()
-            self.turns.broker.set_node_timeout(config.cluster_node_timeout)
-            # Ends of jobs count on frames never waiting longer than Limits say (merge-rules M12).
-            longest_ms = self.turns.broker.settings.limits.link_wait_max_ms
-            self._bus.set_out_wait_max_ms(min(config.cluster_node_timeout, longest_ms))
-        elif name.startswith("cluster-announce-"):
-            self.turns.open()
-            self.turns.broker.set_announce(
-                config.cluster_announce_host,
-                config.cluster_announce_port or config.port,
-                config.cluster_announce_bus_port or config.bus_port,
-            )
-        else:
-            self._apply_limits()
-
-    def _apply_limits(self) -> None:
-        config, limits = self.config, self.limits
-        limits.clients_max = min(config.maxclients, self._clients_possible)
-        limits.idle_max_s = config.timeout
-        limits.out_hard_bytes = config.client_output_buffer_limit.hard_bytes
-        limits.out_soft_bytes = config.client_output_buffer_limit.soft_bytes
-        limits.out_soft_s = config.client_output_buffer_limit.soft_s
-        limits.keepalive_s = config.tcp_keepalive
-        limits.is_open_to_all = bool(config.requirepass) or not config.protected_mode
-
-    def _raise_file_limit(self) -> None:
-        """Ask for as many descriptors as maxclients needs; serve fewer clients if they aren't given."""
-        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        wanted = self.config.maxclients + FILES_RESERVED
-        if soft != resource.RLIM_INFINITY and soft < wanted:
-            most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-            try:
-                resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-                soft = most
-            except (OSError, ValueError):
-                most = soft
-        else:
-            most = wanted
-        self._clients_possible = max(most - FILES_RESERVED, 1)
-        if self._clients_possible < self.config.maxclients:
-            self.events.event(
-                "warning",
-                "maxclients-lowered",
-                maxclients=self.config.maxclients,
-                served=self._clients_possible,
-                open_files=most,
-            )
 
 
 def _renames(renames: dict[str, str]) -> dict[bytes, bytes]:

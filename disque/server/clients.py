@@ -2,8 +2,15 @@
 than it may.
 
 It knows connections, not commands: `execute` (dispatch.py) does those. Reading, running and
-answering happen in one synchronous stretch; a task is only woken for what must wait. The next
-command of a client whose command waits isn't run, and beyond a limit not even read.
+answering happen in one synchronous stretch; a task is only woken for what must wait. While a
+command of a client waits, only ADDJOBs behind ADDJOBs run (`overtakes`), so that a pipeline of them
+is replicated together; beyond a limit the rest isn't even read.
+
+*The end of the stream.* A client that ends its side (`printf ... | nc`, shutdown) may still read, and
+TCP doesn't tell that from one that has gone. So commands that were sent are run, and waiting ADDJOBs
+get LAST_REPLIES_S to be answered: what a producer has said counts. A GETJOB that waits ends at once,
+as in Redis: a job given to somebody who has gone would be lost till its RETRY. A connection that is
+reset, or that can't be written to, has gone for certain: all that waits is taken back at once.
 """
 
 from __future__ import annotations
@@ -11,7 +18,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import socket
-import struct
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -22,13 +28,14 @@ from disque.errors import ProtocolError
 from disque.resp import encoder
 from disque.resp.decoder import BufferLimitError, Decoder
 from disque.server.addresses import is_loopback, socket_host, socket_name
-from disque.server.connection import Client
+from disque.server.connection import KEPT_INPUT_MAX, OUT_CAP_BYTES, OUT_PAUSE_BYTES, Client
 from disque.server.render import render
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from disque.core.ready import Reply
+    from disque.server.connection import Slot
     from disque.server.eventlog import EventLog
     from disque.server.info import Figures
     from disque.server.loop import Turns
@@ -40,9 +47,10 @@ ACCEPTS_A_TURN = 100
 FAREWELLS_MAX = 10  # refused connections that are closed politely, and hold a file, at a time
 LINGER_S = 1.0  # how long a closed connection's input is drained, lest a reset loses the reply
 FAREWELL_LINGER_S = 0.1  # the same when the server ends
+LAST_REPLIES_S = 10.0  # for waiting ADDJOBs of a client that has ended its side
 STALL_S = 10.0  # a closing connection that takes no byte for so long is dropped
 CRON_S = 1.0
-_TCP_CLOSED = (7, 8)  # TCP_INFO: CLOSE, CLOSE_WAIT
+_TCP_CLOSE, _TCP_CLOSE_WAIT = 7, 8  # states of TCP_INFO
 _OUT_OF_FILES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 DENIED = (
@@ -74,6 +82,7 @@ class Clients:
         turns: Turns,
         *,
         execute: Callable[[Client, list[bytes]], None],
+        overtakes: Callable[[list[bytes]], bool],
         limits: ClientLimits,
         figures: Figures,
         events: EventLog,
@@ -82,6 +91,11 @@ class Clients:
         self.limits = limits
         self.by_id: dict[ClientId, Client] = {}
         self._execute = execute
+        self._overtakes = overtakes
+        self._slots: dict[ClientId, Slot] = {}  # open ones of all connections
+        self._last_slot = 0
+        self.is_paused = False  # CLIENT PAUSE: no command runs
+        self._paused_until = 0.0  # in trio's time
         self._figures = figures
         self._events = events
         self._nursery: trio.Nursery | None = None
@@ -94,26 +108,61 @@ class Clients:
     # disque.server.loop.Replies
 
     def place(self, replies: Iterable[tuple[ClientId, Reply]]) -> list[Client]:
-        """Encode replies into their clients' slots; a client that has gone is passed over."""
+        """Encode replies into their slots; one whose client has gone is passed over."""
         touched: dict[ClientId, Client] = {}
-        for client_id, reply in replies:
-            client = self.by_id.get(client_id)
-            if client is not None and client.holes:
-                client.fill(render(reply, client.next_proto))
-                touched[client_id] = client
+        for slot_id, reply in replies:
+            slot = self._slots.pop(slot_id, None)
+            if slot is not None:
+                slot.client.fill(slot, render(reply, slot.proto))
+                touched[slot.client.id] = slot.client
         return list(touched.values())
+
+    def open_slot(self, client: Client) -> Slot:
+        """A place for a reply that comes later, under an id that nobody had before."""
+        self._last_slot += 1
+        slot = self._slots[ClientId(self._last_slot)] = client.open_slot(ClientId(self._last_slot))
+        return slot
+
+    def fill(self, slot: Slot, reply: bytes) -> None:
+        """Answer a command that the shell itself kept waiting; nothing if its client has gone."""
+        if self._slots.pop(slot.id, None) is None:
+            return
+        client = slot.client
+        client.fill(slot, reply)
+        self.turns.end(client)
+        if client.has_input:
+            self.turns.resume(client)
 
     def run(self, client: Client) -> bool:
         """Run what a client has sent until a command must wait; True if there may be more."""
-        left = COMMANDS_A_RUN
+        left = 0 if self.is_paused else COMMANDS_A_RUN
         pending = client.pending
         while left and client.is_runnable:
             if not pending and not self._decode(client, left):
                 break
+            if client.waits and not self._overtakes(pending[0]):
+                break
             left -= 1
             self._execute(client, pending.popleft())
         self.turns.end(client)
-        return not left
+        return not (left or self.is_paused)
+
+    def pause(self, seconds: float) -> None:
+        """Run no command of anybody for so long; a later end counts."""
+        assert self._nursery is not None
+        self._paused_until = max(self._paused_until, trio.current_time() + seconds)
+        if not self.is_paused:
+            self.is_paused = True
+            self._nursery.start_soon(self._end_pause)
+
+    async def _end_pause(self) -> None:
+        while trio.current_time() < self._paused_until:
+            await trio.sleep_until(self._paused_until)
+        self.is_paused = False
+        for client in self.by_id.values():
+            client.made_room()
+            if client.has_input:
+                self.turns.resume(client)
 
     def _decode(self, client: Client, count_max: int) -> bool:
         """Make commands of the bytes at hand; False if there are none or they are none."""
@@ -123,7 +172,7 @@ class Clients:
             self._events.event("warning", "client-dropped", addr=client.address, reason=error)
             client.die()
         except ProtocolError as error:
-            client.answer(encoder.error(error.code, str(error)))
+            client.tell(encoder.error(error.code, str(error)))
             client.close_soon()
         return bool(client.pending)
 
@@ -208,15 +257,26 @@ class Clients:
         client.is_local = is_local
         client.local_host = socket_host(own)
         client.address = socket_name(address, own if isinstance(own, str) else "")
-        client.out_limit_bytes = self.limits.out_hard_bytes or client.out_limit_bytes
+        client.out_limit_bytes = self.limits.out_hard_bytes or OUT_CAP_BYTES
         self.by_id[client.id] = client
         self._nursery.start_soon(self._serve_client, client)
 
+    def limits_changed(self) -> None:
+        """`limits` has other values now: those who are connected get them too."""
+        for client in self.by_id.values():
+            client.out_limit_bytes = self.limits.out_hard_bytes or OUT_CAP_BYTES
+            if not client.address.startswith("unix:"):
+                with contextlib.suppress(OSError):
+                    self._keep_alive(client.sock)
+
     def _keep_alive(self, sock: socket.socket) -> None:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, bool(self.limits.keepalive_s))
         if self.limits.keepalive_s:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             if hasattr(socket, "TCP_KEEPIDLE"):
+                probe_s = max(self.limits.keepalive_s // 3, 1)
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, self.limits.keepalive_s)
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, probe_s)
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
 
     def _refuse(self, sock: socket.socket, code: str, text: str) -> None:
         self._figures.connections_rejected += 1
@@ -268,6 +328,9 @@ class Clients:
             except OSError:
                 return
             if not data:
+                client.has_ended = True
+                with trio.move_on_after(LAST_REPLIES_S):
+                    await self._see_out(client)
                 return
             figures.net_input_bytes += len(data)
             client.idle_since_ms = self.turns.clock.now_ms()
@@ -275,12 +338,31 @@ class Clients:
                 return
             while self.run(client):
                 await trio.lowlevel.checkpoint()
-            while client.is_full and not client.is_closing:
-                client.room = trio.Event()
-                await client.room.wait()
-                client.room = None
-                while self.run(client):
-                    await trio.lowlevel.checkpoint()
+            while self._is_full(client) and not client.is_closing:
+                await self._wait_change(client)
+
+    def _is_full(self, client: Client) -> bool:
+        if self.is_paused and client.decoder.pending_bytes > KEPT_INPUT_MAX:
+            return True
+        return client.is_full
+
+    async def _wait_change(self, client: Client) -> None:
+        """Wait until a reply came or bytes went out, then run what may run now."""
+        client.room = trio.Event()
+        await client.room.wait()
+        client.room = None
+        while self.run(client):
+            await trio.lowlevel.checkpoint()
+
+    async def _see_out(self, client: Client) -> None:
+        """The client says no more: run what it has said, wait for what ADDJOB has to answer."""
+        while not (client.is_closing or client.is_alone):
+            is_held = client.has_input and (
+                self.is_paused or client.backlog_bytes > OUT_PAUSE_BYTES
+            )
+            if not client.waits and not is_held:
+                return
+            await self._wait_change(client)
 
     def _feed(self, client: Client, data: bytes) -> bool:
         try:
@@ -295,9 +377,10 @@ class Clients:
         """The client reads or writes no more: what it waited for is taken back."""
         client.is_closing = True
         client.pending.clear()
-        client.give_up_waiting()
         self.turns.open()
-        self.turns.broker.disconnect(client.id)
+        for slot_id in client.give_up_waiting():
+            del self._slots[slot_id]
+            self.turns.broker.disconnect(slot_id)
         self.turns.end(client)
 
     async def _flush(self, client: Client) -> None:
@@ -363,18 +446,20 @@ class Clients:
                 client.die()
         else:
             client.over_soft_since_ms = None
-        if client.room is not None and client.is_waiting and _has_hung_up(client.sock):
+        if client.room is not None and client.waits and _has_hung_up(client):
             client.die()
 
 
-def _has_hung_up(sock: socket.socket) -> bool:
-    """True if the other side has closed, though unread input hides it (Linux; elsewhere never)."""
+def _has_hung_up(client: Client) -> bool:
+    """True if the other side has gone, though nobody reads from the socket now (Linux; else never).
+
+    An end of the stream counts if unread input hides it from a command that waits alone.
+    """
+    sock = client.sock
     if sock.family == socket.AF_UNIX or not hasattr(socket, "TCP_INFO"):
         return False
     try:
-        return (
-            struct.unpack("B", sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1))[0]
-            in _TCP_CLOSED
-        )
+        state = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
     except OSError:
         return True
+    return state == _TCP_CLOSE or (state == _TCP_CLOSE_WAIT and client.is_alone)

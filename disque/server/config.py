@@ -38,10 +38,12 @@ from disque.server.directives import (
     Words,
     YesNo,
 )
+from disque.server.table import COMMANDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+PIDFILE_DEFAULT = "/var/run/disque.pid"
 _GLOB_CHARS_MAX = 256  # of a CONFIG GET pattern; longer ones match nothing
 _WORD_BYTES_MAX = 512  # of a password or secret; Disque's
 _NO_LOG = "the append-only log isn't built yet; start without it"
@@ -78,7 +80,9 @@ class Config:
     )
     unixsocket: str = _setting("", Text(), "Path of a socket to listen at too.")
     logfile: str = _setting("", Text(), "File for the log; empty: standard output.")
-    pidfile: str = _setting("/var/run/disque.pid", Text(), "File for the process id.")
+    pidfile: str = _setting(
+        PIDFILE_DEFAULT, Text(), "File for the process id; the default isn't written."
+    )
     maxmemory: int = _live(1 << 30, Memory(), "Accounted memory; 0: no limit.", unit="bytes")
     maxmemory_samples: int = _live(5, _COUNT, "Kept for Disque's files; unused.")
     timeout: int = _live(0, Integer(), "Drop clients idle for so long; 0: never.", unit="s")
@@ -90,13 +94,13 @@ class Config:
         10_000, Integer(-1, INT64_MAX, 0), "Commands that SLOWLOG keeps.", unit="us"
     )
     latency_monitor_threshold: int = _live(0, Integer(), "Events LATENCY keeps.", unit="ms")
-    slowlog_max_len: int = _live(128, Integer(), "Entries of SLOWLOG.")
+    slowlog_max_len: int = _live(128, Integer(0, 1_000_000), "Entries of SLOWLOG.")
     port: int = _setting(DEFAULT_PORT, _PORT, "Port for clients.")
     tcp_backlog: int = _setting(511, Integer(), "Connections that wait to be accepted.")
     databases: int = _setting(16, _COUNT, "Kept for Disque's files; unused.")
     maxclients: int = _live(10_000, _COUNT, "Connections served at a time.")
     watchdog_period: int = _live(0, Integer(), "Kept for Disque's files; unused.", unit="ms")
-    hz: int = _live(10, Integer(1, 500, is_clamped=True), "Kept for Disque's files; unused.")
+    hz: int = _live(10, Integer(1, 500, is_clamped=True), "No effect: timers are exact.")
     cluster_node_timeout: int = _live(
         15_000, _COUNT, "Silence after which a node is suspected.", unit="ms"
     )
@@ -141,7 +145,9 @@ class Config:
 
     # Ours
     cluster_port: int = _setting(0, _PORT_OR_DEFAULT, "Port of the bus; 0: port + 10000.")
-    cluster_announce_host: str = _live("", Text(), "Name or address others reach us by.")
+    cluster_announce_host: str = _live(
+        "", Text(is_host=True), "Name or address others reach us by."
+    )
     cluster_announce_port: int = _live(0, _PORT_OR_DEFAULT, "Client port others use; 0: port.")
     cluster_announce_bus_port: int = _live(0, _PORT_OR_DEFAULT, "Bus port others use; 0: ours.")
     cluster_join: tuple[JoinAddress, ...] = _setting(
@@ -174,7 +180,12 @@ class Config:
         factory=dict,
         metadata=_metadata(Renames(), "Other names for commands.", is_file_only=True),
     )
-    config_file: str = ""  # absolute path of the file read, "" if none; not a directive
+    # No directives
+    config_file: str = ""  # absolute path of the file read, "" if none
+    start_folder: str = attrs.field(factory=lambda: str(Path.cwd()))  # where the server was started
+    kept_outside: set[str] = attrs.field(
+        factory=set
+    )  # secrets of the environment: no file has them
 
     @property
     def bus_port(self) -> int:
@@ -216,6 +227,7 @@ class Config:
         if value == getattr(self, directive.attribute):
             return None
         setattr(self, directive.attribute, value)
+        self.kept_outside.discard(directive.name)
         return directive.name
 
     def assign(self, directive: Directive, words: Sequence[str]) -> None:
@@ -248,8 +260,20 @@ class Config:
             )
         if self.appendonly:
             raise ConfigError(f"appendonly yes: {_NO_LOG}")
+        self._check_renames()
         if trouble := _folder_trouble(self.dir):
             raise ConfigError(f"dir '{self.dir}' can't be used: {trouble}")
+
+    def _check_renames(self) -> None:
+        """Disque's two rules: the old name is a command, the new one isn't taken."""
+        taken = {name.decode() for name in COMMANDS} - set(self.rename_command)
+        for old, new in self.rename_command.items():
+            if old.encode() not in COMMANDS:
+                raise ConfigError(f"rename-command: there is no command '{old}'")
+            if new in taken:
+                raise ConfigError(f"rename-command {old}: the name '{new}' is taken")
+            if new:
+                taken.add(new)
 
 
 def _folder_trouble(path: str) -> str | None:

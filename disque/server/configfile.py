@@ -68,6 +68,11 @@ def read_file(config: Config, path: Path, depth: int = 1) -> None:
         raise ConfigError(f"{path}: can't read this config file: {error.strerror}") from None
     if len(content) > FILE_BYTES_MAX:
         raise ConfigError(f"{path}: longer than {FILE_BYTES_MAX} bytes")
+    read_content(config, content, path, depth)
+
+
+def read_content(config: Config, content: bytes, path: Path, depth: int = 1) -> None:
+    """Read the text of a configuration file; `path` is for complaints. ConfigError has `file:line`."""
     for number, line in enumerate(content.split(b"\n"), start=1):
         if not line.strip() or line.lstrip().startswith(b"#"):
             continue
@@ -98,6 +103,8 @@ def read_environment(config: Config, environment: Mapping[str, str]) -> list[str
             warnings.append(f"{variable}: a Kubernetes service link ('{text}'), ignored")
         else:
             _assign(config, name, _words(directive, [text]), variable)
+            if directive.is_secret:
+                config.kept_outside.add(directive.name)
     return warnings
 
 
@@ -114,6 +121,7 @@ def read_flags(config: Config, flags: Sequence[str]) -> None:
             values.append(rest.pop(0))
         directive = DIRECTIVES.get(name.lower())
         _assign(config, name, _words(directive, values), f"--{name}")
+        config.kept_outside.discard(name.lower())
 
 
 def _words(directive: Directive | None, values: list[str]) -> list[str]:

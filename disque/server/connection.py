@@ -4,7 +4,8 @@ bytes to be sent.
 It knows nothing of commands, and it never waits: `send` is a non-blocking write, what doesn't fit
 is kept until the writer task (clients.py) finds room. The idea: a reply has a *slot* from the
 moment its command runs, so that replies keep the order of their commands though some are answered
-at once and some turns later.
+at once and some turns later. Each slot has an id of its own, under which the broker knows the
+command, so several commands of one connection may be under way.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+import attrs
 import trio
 
 if TYPE_CHECKING:
@@ -23,33 +25,52 @@ if TYPE_CHECKING:
     from disque.resp.encoder import Protocol
 
 KEPT_INPUT_MAX = 1 << 20  # bytes read ahead of a waiting command; beyond it the socket isn't read
+OPEN_ADDS_MAX = 1_000  # ADDJOBs of one connection that wait for their copies at a time
 OUT_PAUSE_BYTES = 64 << 20  # no further command of a client runs while so much is unsent
 OUT_CAP_BYTES = 1 << 30  # the built-in client-output-buffer-limit
 
 
+@attrs.define(eq=False)
+class Slot:
+    """The place of a reply that comes later."""
+
+    id: ClientId
+    client: Client
+    proto: Protocol  # when its command ran
+    is_mute: bool  # CLIENT REPLY OFF or SKIP: the reply is dropped
+    is_waiting: bool = False  # not answered by the batch of its command
+    is_alone: bool = False  # no later command of its connection may run before it is answered
+    data: bytes | None = None
+
+
 class Client:
-    """State of one connection. `is_waiting`: a reply is still to come, no later command may run."""
+    """State of one connection."""
 
     __slots__ = (
         "address",
+        "ahead",
         "backlog",
         "backlog_bytes",
         "connected_at_ms",
         "decoder",
         "flushed",
-        "holes",
+        "has_ended",
         "id",
         "idle_since_ms",
+        "is_alone",
         "is_authenticated",
         "is_closing",
         "is_dead",
         "is_local",
-        "is_waiting",
+        "is_monitor",
+        "is_mute",
+        "is_off",
+        "is_skipping",
         "is_writing",
         "last_command",
-        "library",
         "local_host",
         "name",
+        "open",
         "out_limit_bytes",
         "over_soft_since_ms",
         "owed_bytes",
@@ -60,6 +81,7 @@ class Client:
         "sent_bytes",
         "slots",
         "sock",
+        "waits",
         "wants_writer",
     )
 
@@ -82,19 +104,23 @@ class Client:
         self.connected_at_ms = now_ms
         self.idle_since_ms = now_ms
         self.name = b""
-        self.library = b""
         self.proto: Protocol = 2
         self.last_command = "NULL"
         self.is_authenticated = False
-        self.is_waiting = False
+        self.is_monitor = False
+        self.is_off = False  # CLIENT REPLY OFF
+        self.is_skipping = False  # CLIENT REPLY SKIP: the next command isn't answered
+        self.is_mute = False  # the command that runs isn't answered
+        self.is_alone = False  # a command waits that nothing may overtake
+        self.has_ended = False  # the other side sends no more
         self.is_closing = False  # nothing more is read or run; closed once its replies are sent
         self.is_dead = False  # nothing more can be sent
         self.is_writing = False  # a writer task runs
+        self.waits = 0  # slots whose reply comes in a later batch
         self.pending: deque[list[bytes]] = deque()  # decoded, not yet run
-        self.slots: list[bytes] = []  # replies in order; b"" at a hole
-        self.holes: deque[tuple[int, Protocol]] = (
-            deque()
-        )  # (index in slots, protocol when its command ran)
+        self.slots: deque[bytes | Slot] = deque()  # replies in order
+        self.open: dict[ClientId, Slot] = {}  # those without a reply yet, in order
+        self.ahead: list[bytes] = []  # lines that wait for no slot (MONITOR)
         self.backlog: deque[memoryview] = deque()
         self.backlog_bytes = 0
         self.out_limit_bytes = OUT_CAP_BYTES
@@ -107,57 +133,85 @@ class Client:
 
     # Replies in order
 
+    def begin(self) -> None:
+        """A command is about to run: is it to be answered?"""
+        self.is_mute = self.is_off or self.is_skipping
+        self.is_skipping = False
+
     def answer(self, reply: bytes) -> None:
         """Reply at once to the command that runs."""
-        self.slots.append(reply)
+        if not self.is_mute:
+            self.slots.append(reply)
 
-    def open_slot(self) -> None:
-        """Reserve the place of a reply that comes later; `fill` closes the oldest such place."""
-        self.holes.append((len(self.slots), self.proto))
-        self.slots.append(b"")
+    def tell(self, line: bytes) -> None:
+        """Say something that no command asked for; it doesn't wait for open slots."""
+        if self.open:
+            self.ahead.append(line)
+        else:
+            self.slots.append(line)
 
-    @property
-    def next_proto(self) -> Protocol:
-        """The protocol in which the oldest open slot wants its reply."""
-        return self.holes[0][1]
+    def open_slot(self, slot_id: ClientId) -> Slot:
+        """Reserve the place of a reply that comes later."""
+        slot = self.open[slot_id] = Slot(slot_id, self, self.proto, self.is_mute)
+        self.slots.append(slot)
+        return slot
 
-    def fill(self, reply: bytes) -> None:
-        """Put a reply into the oldest open slot."""
-        index, _ = self.holes.popleft()
-        self.slots[index] = reply
-        if not self.holes:
-            self.is_waiting = False
+    def wait_for(self, slot: Slot, *, is_alone: bool) -> None:
+        """The reply of this slot comes in a later batch."""
+        slot.is_waiting = True
+        slot.is_alone = self.is_alone = is_alone
+        self.waits += 1
+
+    def fill(self, slot: Slot, reply: bytes) -> None:
+        """Put a reply into its slot."""
+        del self.open[slot.id]
+        slot.data = b"" if slot.is_mute else reply
+        if slot.is_waiting:
+            self.waits -= 1
+            if slot.is_alone:
+                self.is_alone = False
             self.made_room()
 
     def take_finished(self) -> bytes:
         """Hand over, joined, the replies up to the first open slot; give them to `send`, in this order."""
         slots = self.slots
-        if not slots:
+        if not (slots or self.ahead):
             return b""
-        if self.holes:
-            first = self.holes[0][0]
-            self.slots = slots[first:]
-            self.holes = deque((index - first, proto) for index, proto in self.holes)
-            slots = slots[:first]
-        else:
-            self.slots = []
-        data = slots[0] if len(slots) == 1 else b"".join(slots)
-        self.owed_bytes += len(data)
-        return data
+        parts, self.ahead = self.ahead, []
+        while slots:
+            head = slots[0]
+            data = head.data if isinstance(head, Slot) else head
+            if data is None:
+                break
+            parts.append(data)
+            slots.popleft()
+        joined = parts[0] if len(parts) == 1 else b"".join(parts)
+        self.owed_bytes += len(joined)
+        return joined
 
-    def give_up_waiting(self) -> None:
-        """Forget the replies that are still to come: nobody waits for them any more."""
-        if self.holes:
-            del self.slots[self.holes[0][0] :]
-            self.holes.clear()
-        self.is_waiting = False
+    def give_up_waiting(self) -> list[ClientId]:
+        """Forget the replies that are still to come, and what is behind them; returns their ids."""
+        given_up = list(self.open)
+        if given_up:
+            is_open = [isinstance(slot, Slot) and slot.data is None for slot in self.slots]
+            while True in is_open[: len(self.slots)]:
+                self.slots.pop()
+            self.open.clear()
+        self.waits = 0
+        self.is_alone = False
+        return given_up
 
     @property
     def is_flushed(self) -> bool:
         """True if nothing is left to be sent."""
-        return not (self.slots or self.owed_bytes or self.backlog)
+        return not (self.slots or self.ahead or self.owed_bytes or self.backlog)
 
     # Input that must wait
+
+    @property
+    def is_waiting(self) -> bool:
+        """True if a reply is to come in a later batch."""
+        return self.waits > 0
 
     @property
     def has_input(self) -> bool:
@@ -167,11 +221,12 @@ class Client:
 
     @property
     def is_runnable(self) -> bool:
-        """True if a kept command may run now."""
+        """True if a kept command may run now, provided that it may overtake what waits."""
         return self.has_input and not (
-            self.is_waiting
+            self.is_alone
             or self.is_closing
             or self.is_dead
+            or self.waits >= OPEN_ADDS_MAX
             or self.backlog_bytes > OUT_PAUSE_BYTES
         )
 
@@ -180,10 +235,10 @@ class Client:
         """True while the socket must not be read: too much kept input, or too much unsent."""
         if self.backlog_bytes > OUT_PAUSE_BYTES:
             return True
-        return self.is_waiting and self.decoder.pending_bytes > KEPT_INPUT_MAX
+        return self.waits > 0 and self.decoder.pending_bytes > KEPT_INPUT_MAX
 
     def made_room(self) -> None:
-        """Wake the reader if it stopped because of `is_full`."""
+        """Wake the reader if it waits for something to change here."""
         if self.room is not None:
             self.room.set()
 
@@ -250,7 +305,7 @@ class Client:
         self.is_closing = True
         self.pending.clear()
         self.slots.clear()
-        self.holes.clear()
+        self.ahead.clear()
         self.backlog.clear()
         self.backlog_bytes = 0
         self.flushed.set()

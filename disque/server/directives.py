@@ -164,13 +164,14 @@ class Text:
 
     bytes_min: int = 0
     bytes_max: int = 64 << 10
+    is_host: bool = False  # a name or an address, which may stand in []
     words_max: int = 1
 
     def parse(self, words: Sequence[str], *, is_live: bool) -> str:  # noqa: ARG002
         """The text as it is."""
         if not self.bytes_min <= len(_raw(words[0])) <= self.bytes_max:
             raise ValueError(f"must have {self.bytes_min} to {self.bytes_max} bytes")
-        return words[0]
+        return without_brackets(words[0]) if self.is_host else words[0]
 
     def show(self, value: str) -> str:
         """The text."""
@@ -343,6 +344,11 @@ def _join_address(word: str) -> JoinAddress:
         if 0 < port <= PORT_MAX and 0 < bus_port <= PORT_MAX:
             return JoinAddress(match["bracketed"] or match["plain"], port, bus_port)
     raise ValueError(f"must be host[:port[@busport]] ..., ports up to {PORT_MAX}")
+
+
+def without_brackets(host: str) -> str:
+    """An IPv6 address as sockets take it."""
+    return host[1:-1] if host.startswith("[") and host.endswith("]") else host
 
 
 def _raw(text: str) -> bytes:

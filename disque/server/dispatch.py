@@ -1,8 +1,9 @@
 """Dispatch: one command of a client, from its words to the broker or to an administrative
 function.
 
-The order of checks is Disque's (reference 0.3): QUIT, name, number of words, authentication; then
-the command itself. It knows who answers what, nothing of bytes or sockets.
+The order of checks is Disque's (reference 0.3): QUIT, name, number of words, authentication, memory;
+then the command itself. It knows who answers what, nothing of bytes or sockets. Here is also where
+those look on who want to know of every command: MONITOR, SLOWLOG, LATENCY, INFO commandstats.
 """
 
 from __future__ import annotations
@@ -10,81 +11,107 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from disque.core.commands import AddJob
 from disque.core.parsing import parse
 from disque.errors import CommandError
 from disque.resp import encoder
 from disque.server.admin import ADMIN
 from disque.server.info import Usage
+from disque.server.monitor import monitor_line, without_secrets
 from disque.server.render import render
 from disque.server.shell import Forward, Later
 from disque.server.table import find_command
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from disque.core.commands import Command
     from disque.server.connection import Client
     from disque.server.shell import Shell
+    from disque.server.table import CommandSpec
 
+OOM_TEXT = "command not allowed when used memory > 'maxmemory'."
 _BEFORE_AUTH = (b"auth", b"hello")  # HELLO with arguments sees to authentication itself
 
 
 def execute(shell: Shell, client: Client, words: list[bytes]) -> None:
     """Carry out one command: it leaves an answer or an open slot with the client."""
     started_ns = time.perf_counter_ns()
+    client.begin()
     try:
-        if shell.renames:
-            _rename(shell.renames, words)
-        spec = find_command(words)
-        name = spec.name
-        if shell.config.requirepass and not client.is_authenticated:
-            _check_authenticated(name, words)
-        client.last_command = name.decode()
-        admin = ADMIN.get(name)
-        if admin is None:
-            _forward(shell, client, parse(name, words[1:]))
-        else:
-            answer = admin(shell, client, words[1:])
-            if isinstance(answer, Later):
-                shell.finish_later(client, answer)
-            elif isinstance(answer, Forward):
-                _forward(shell, client, answer.command)
-            else:
-                client.answer(render(answer, client.proto))
+        spec = find_command(words, shell.renames)
+        _check(shell, client, spec, words)
     except CommandError as error:
         if words[0].lower() == b"quit":
             client.answer(encoder.OK)
             client.close_soon()
-            return
-        client.answer(encoder.error(error.code, str(error)))
+        else:
+            client.answer(encoder.error(error.code, str(error)))
         return
-    figures = shell.figures
-    figures.commands_processed += 1
-    usage = figures.usages.get(name)
-    if usage is None:
-        usage = figures.usages[name] = Usage()
-    usage.calls += 1
-    usage.usec += (time.perf_counter_ns() - started_ns) // 1000
+    client.last_command = spec.name.decode()
+    if shell.monitors:
+        _tell_monitors(shell, client, spec, words)
+    try:
+        _carry_out(shell, client, spec, words[1:])
+    except CommandError as error:
+        client.answer(encoder.error(error.code, str(error)))
+    _account(shell, spec, words, (time.perf_counter_ns() - started_ns) // 1000)
 
 
-def _rename(renames: Mapping[bytes, bytes], words: list[bytes]) -> None:
-    """Put the table's name in place of the one sent; a name that was taken away is unknown."""
-    name = renames.get(words[0].lower())
-    if name == b"":
-        text = words[0].decode("utf-8", "surrogateescape")
-        raise CommandError(f"unknown command '{text}'")
-    if name is not None:
-        words[0] = name
+def overtakes(shell: Shell, words: list[bytes]) -> bool:
+    """True if this command may run while ADDJOBs before it wait: it is an ADDJOB, too."""
+    try:
+        return find_command(words, shell.renames).name == b"addjob"
+    except CommandError:
+        return False
+
+
+def _check(shell: Shell, client: Client, spec: CommandSpec, words: list[bytes]) -> None:
+    if shell.config.requirepass and not client.is_authenticated:
+        if spec.name not in _BEFORE_AUTH or (spec.name == b"hello" and len(words) == 1):
+            raise CommandError("Authentication required.", "NOAUTH")
+    if spec.is_denied_oom and getattr(shell.broker.engine, "is_out_of_memory", False):
+        raise CommandError(OOM_TEXT, "OOM")
+
+
+def _carry_out(shell: Shell, client: Client, spec: CommandSpec, args: list[bytes]) -> None:
+    admin = ADMIN.get(spec.name)
+    if admin is None:
+        _forward(shell, client, parse(spec.name, args))
+        return
+    answer = admin(shell, client, args)
+    if isinstance(answer, Later):
+        shell.finish_later(client, answer)
+    elif isinstance(answer, Forward):
+        _forward(shell, client, answer.command)
+    else:
+        client.answer(render(answer, client.proto))
 
 
 def _forward(shell: Shell, client: Client, command: Command) -> None:
     """Give a command to the broker; its reply comes with this batch or, if the client must wait, later."""
-    broker = shell.broker
-    client.open_slot()
-    if not broker.command(client.id, command):
-        client.is_waiting = True
+    slot = shell.clients.open_slot(client)
+    if not shell.broker.command(slot.id, command):
+        client.wait_for(slot, is_alone=type(command) is not AddJob)
 
 
-def _check_authenticated(name: bytes, words: list[bytes]) -> None:
-    if name not in _BEFORE_AUTH or (name == b"hello" and len(words) == 1):
-        raise CommandError("Authentication required.", "NOAUTH")
+def _account(shell: Shell, spec: CommandSpec, words: list[bytes], usec: int) -> None:
+    figures = shell.figures
+    figures.commands_processed += 1
+    usage = figures.usages.get(spec.name)
+    if usage is None:
+        usage = figures.usages[spec.name] = Usage()
+    usage.calls += 1
+    usage.usec += usec
+    if 0 <= shell.slowlog.threshold_us <= usec:
+        shell.slowlog.note(int(time.time()), usec, without_secrets(spec.name, words))
+    if shell.latency.threshold_ms:
+        shell.latency.add("fast-command" if spec.is_fast else "command", usec // 1000)
+
+
+def _tell_monitors(shell: Shell, client: Client, spec: CommandSpec, words: list[bytes]) -> None:
+    line = monitor_line(time.time_ns(), client.address, without_secrets(spec.name, words))
+    for monitor in list(shell.monitors.values()):
+        if monitor.is_closing:
+            del shell.monitors[monitor.id]
+        else:
+            monitor.tell(line)
+            shell.turns.touch(monitor)

@@ -10,7 +10,10 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 LEVELS = {"debug": 0, "verbose": 1, "notice": 2, "warning": 3}  # Disque's names
 _VALUE_CHARS_MAX = 512  # a longer value is cut: a log line stays a line
@@ -34,12 +37,43 @@ def _escape(char: str) -> str:
     return char if char.isprintable() else f"\\u{ord(char):04x}"
 
 
+def _open_syslog(ident: str, facility: str) -> Callable[[str, str], None]:
+    """A function that takes a level and a line."""
+    import syslog  # only now: few need it, and a start must be quick
+
+    places = {
+        "user": syslog.LOG_USER,
+        **{f"local{n}": getattr(syslog, f"LOG_LOCAL{n}") for n in range(8)},
+    }
+    levels = {
+        "debug": syslog.LOG_DEBUG,
+        "verbose": syslog.LOG_INFO,
+        "notice": syslog.LOG_NOTICE,
+        "warning": syslog.LOG_WARNING,
+    }
+    syslog.openlog(ident, syslog.LOG_PID | syslog.LOG_NDELAY, places[facility])
+
+    def tell(level: str, text: str) -> None:
+        printable = text.encode("utf-8", "backslashreplace").decode()
+        syslog.syslog(levels[level], printable)
+
+    return tell
+
+
 class EventLog:
     """Writes events of at least `level`; a sink that can't be written to is given up silently, never raised."""
 
-    def __init__(self, *, path: str = "", level: str = "notice") -> None:
-        """`path` "" is standard output; OSError if the file can't be opened for appending."""
+    def __init__(
+        self, *, path: str = "", level: str = "notice", syslog: tuple[str, str] | None = None
+    ) -> None:
+        """`path` "" is standard output; OSError if the file can't be opened for appending.
+
+        `syslog`: our name there and the facility; it gets the lines without their time.
+        """
         self.level = level
+        self._to_syslog: Callable[[str, str], None] | None = (
+            _open_syslog(*syslog) if syslog else None
+        )
         self._sink: BinaryIO
         if path:
             self._sink = Path(path).open("ab", buffering=0)  # noqa: SIM115 - lives as long as the process
@@ -52,9 +86,11 @@ class EventLog:
             return
         now = time.time()
         stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now))
-        words = [f"{stamp}.{int(now * 1000) % 1000:03d}Z", level, event]
-        words += [f"{key}={spell(value)}" for key, value in facts.items()]
-        self.write(" ".join(words) + "\n")
+        words = [event, *[f"{key}={spell(value)}" for key, value in facts.items()]]
+        text = " ".join(words)
+        self.write(f"{stamp}.{int(now * 1000) % 1000:03d}Z {level} {text}\n")
+        if self._to_syslog is not None:
+            self._to_syslog(level, text)
 
     def note(self, level: str, event: str, facts: tuple[tuple[str, object], ...]) -> None:
         """Write an event that pure code noted (cluster.ready.Note)."""

@@ -19,8 +19,9 @@ import attrs
 import disque
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
+    from disque.server.connection import Client
     from disque.server.shell import Shell
 
 DISQUE_VERSION = "1.0-rc1"  # whose behaviour we have; clients read it (reference: clients.md)
@@ -75,10 +76,11 @@ class Figures:
             (last[3] - first[3]) / 1024 / seconds,
         )
 
-    def reset(self) -> None:
-        """CONFIG RESETSTAT: all counters back to 0."""
+    def reset(self, clients: Iterable[Client]) -> None:
+        """CONFIG RESETSTAT: all counters back to 0; what present connections got counts from here."""
         self.connections_received = self.connections_rejected = self.commands_processed = 0
-        self.net_input_bytes = self.net_output_bytes = 0
+        self.net_input_bytes = 0
+        self.net_output_bytes = -sum(each.sent_bytes for each in clients)
         self.usages.clear()
         self._samples.clear()
 

@@ -12,6 +12,7 @@ an unknown state.
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Protocol
 
 import attrs
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from disque.core.ready import ClientId, Record, Reply
     from disque.server.clock import Clock
     from disque.server.connection import Client
+    from disque.server.latency import Latency
 
 
 class Log(Protocol):
@@ -104,6 +106,7 @@ class Turns:
         self.log = log
         self.bus: Frames | None = None  # None: a broker alone, for tests
         self.clients: Replies | None = None
+        self.latency: Latency | None = None
         self.turns_taken = 0
         self.nodes_text: str | None = None  # newest text of nodes.conf
         self._save_nodes = save_nodes
@@ -121,7 +124,12 @@ class Turns:
         """Let time reach the broker; call it before each input (free from the second on)."""
         if not self._is_open:
             self._is_open = True
+            if self.latency is None or not self.latency.threshold_ms:
+                self.broker.advance(self.clock.now_ms())
+                return
+            started_ns = time.perf_counter_ns()
             self.broker.advance(self.clock.now_ms())
+            self.latency.add("jobs-processing", (time.perf_counter_ns() - started_ns) // 1_000_000)
 
     def end(self, client: Client) -> None:
         """After a client's inputs: answer at once if that is all there is to do, else take a turn."""
@@ -138,6 +146,10 @@ class Turns:
         if self._resumable:
             self.wake()
         self._mind_deadline()
+
+    def touch(self, client: Client) -> None:
+        """A client was told something: send it with the next replies."""
+        self._effects.clients[client.id] = client
 
     def wake(self) -> None:
         """See to a turn soon."""

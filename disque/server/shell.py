@@ -7,7 +7,7 @@ that need time (a host name to be resolved) are `Later`s, which `finish_later` b
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import attrs
 import trio
@@ -15,17 +15,20 @@ import trio
 from disque.core.value import value
 from disque.errors import CommandError
 from disque.resp import encoder
+from disque.server.latency import Latency
 from disque.server.render import Answer, render
+from disque.server.slowlog import SlowLog
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from disque.broker import Broker
     from disque.core.commands import Command
+    from disque.core.ready import ClientId
     from disque.server.clients import Clients
     from disque.server.clock import Clock
     from disque.server.config import Config
-    from disque.server.connection import Client
+    from disque.server.connection import Client, Slot
     from disque.server.eventlog import EventLog
     from disque.server.info import Figures
     from disque.server.loop import Turns
@@ -51,6 +54,10 @@ class Forward:
     command: Command
 
 
+def _cannot_start_again() -> NoReturn:
+    raise CommandError("failed to restart the server. Check server logs.")
+
+
 @attrs.define(eq=False)
 class Shell:
     """The parts of a running server."""
@@ -64,12 +71,17 @@ class Shell:
     nursery: trio.Nursery
     run_id: str  # 40 hexadecimal characters, new at each start
     config_file: str  # "" if there is none
-    renames: Mapping[bytes, bytes] = attrs.Factory(
-        dict
-    )  # name as sent -> its name in the table, b"" for none
+    renames: Mapping[bytes, bytes] = attrs.Factory(dict)  # see table.find_command
     memory_peak_bytes: int = 0
     stopping: trio.Event = attrs.Factory(trio.Event)
-    apply_setting: Callable[[str], None] = lambda _: None  # CONFIG SET changed this directive
+    apply_setting: Callable[[str], None] = lambda _: (
+        None
+    )  # CONFIG SET changed it; CommandError: can't be
+    start_again: Callable[[], NoReturn] = _cannot_start_again  # at once, as after a crash
+    restart_after_s: float | None = None  # not None: start again once `stopping` has ended all
+    monitors: dict[ClientId, Client] = attrs.Factory(dict)
+    slowlog: SlowLog = attrs.Factory(lambda: SlowLog(threshold_us=10_000, entries_max=128))
+    latency: Latency = attrs.Factory(lambda: Latency(0))
     save_nodes_now: Callable[[], None] = lambda: None  # CLUSTER SAVECONFIG; OSError if it fails
 
     @property
@@ -106,18 +118,13 @@ class Shell:
 
     def finish_later(self, client: Client, later: Later) -> None:
         """Keep the client waiting and answer it when `later` has found the answer."""
-        client.open_slot()
-        client.is_waiting = True
-        self.nursery.start_soon(self._find, client, later)
+        slot = self.clients.open_slot(client)
+        client.wait_for(slot, is_alone=True)
+        self.nursery.start_soon(self._find, slot, later)
 
-    async def _find(self, client: Client, later: Later) -> None:
+    async def _find(self, slot: Slot, later: Later) -> None:
         try:
-            data = render(await later.find(), client.next_proto if client.holes else client.proto)
+            data = render(await later.find(), slot.proto)
         except CommandError as error:
             data = encoder.error(error.code, str(error))
-        if not client.holes:
-            return  # it has gone meanwhile
-        client.fill(data)
-        self.turns.end(client)
-        if client.has_input:
-            self.turns.resume(client)
+        self.clients.fill(slot, data)

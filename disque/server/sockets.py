@@ -13,20 +13,24 @@ from typing import TYPE_CHECKING
 
 from disque.errors import ConfigError
 from disque.server.addresses import join_host_port
+from disque.server.directives import without_brackets
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 EVERYWHERE = ("0.0.0.0", "::")
+_ALL = ("*", "")
 _TAKEN = (errno.EADDRINUSE, errno.EACCES)
 
 
 def listen(hosts: Sequence[str], port: int, backlog: int) -> list[socket.socket]:
-    """Non-blocking listeners on all `hosts` (none: all interfaces, IPv4 and, where there is one, IPv6).
+    """Non-blocking listeners on all `hosts` (none, or *: all interfaces, IPv4 and, where there is one, IPv6).
 
     ConfigError if one can't be opened; then none stays open.
     """
     listeners: list[socket.socket] = []
+    if any(host in _ALL for host in hosts):
+        hosts = ()
     try:
         for host in hosts or EVERYWHERE:
             try:
@@ -61,6 +65,7 @@ def listen_unix(path: str, mode: int, backlog: int) -> socket.socket:
 
 
 def _listen_on(host: str, port: int, backlog: int) -> list[socket.socket]:
+    host = without_brackets(host)
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     listeners: list[socket.socket] = []
     try:

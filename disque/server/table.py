@@ -1,8 +1,7 @@
 """The command table: which names there are, how many arguments they take, what they are like.
 
-It is data; who answers a command isn't known here. All 32 commands of Disque stand in it; those
-that aren't built yet are marked, and answer `unknown command`. QUIT isn't in it, as in Disque: the
-connection answers that before all checks. Source: reference 0.4.
+It is data; who answers a command isn't known here. First Disque's 32, then ours. QUIT isn't in it,
+as in Disque: the connection answers that before all checks. Source: reference 0.4, extensions.md.
 """
 
 from __future__ import annotations
@@ -26,7 +25,8 @@ class CommandSpec:
     name: bytes  # lower case
     arity: int
     flags: tuple[bytes, ...]
-    is_served: bool
+    is_fast: bool
+    is_denied_oom: bool  # refused when memory is short
 
     def accepts(self, count: int) -> bool:
         """True if a call of `count` words, its name included, is of the right length."""
@@ -35,16 +35,21 @@ class CommandSpec:
         return count >= -self.arity
 
 
-def find_command(words: list[bytes]) -> CommandSpec:
+def find_command(words: list[bytes], renames: Mapping[bytes, bytes] | None = None) -> CommandSpec:
     """The command that `words` (name first, at least one) calls.
 
-    Raises CommandError for a name that isn't served, then for a wrong number of words: the first
-    two checks of reference 0.3.
+    `renames`: name sent, in lower case -> name in the table, b"" for none (rename-command). Raises
+    CommandError for an unknown name, then for a wrong number of words: the first two checks of
+    reference 0.3.
     """
-    spec = COMMANDS.get(words[0]) or COMMANDS.get(words[0].lower())
-    if spec is None or not spec.is_served:
-        name = words[0][:NAME_BYTES_SHOWN].decode("utf-8", "surrogateescape")
-        raise CommandError(f"unknown command '{name}'")
+    name = words[0]
+    spec = COMMANDS.get(name) or COMMANDS.get(name.lower())
+    if renames:
+        renamed = renames.get(name.lower())
+        spec = spec if renamed is None else COMMANDS.get(renamed)
+    if spec is None:
+        text = name[:NAME_BYTES_SHOWN].decode("utf-8", "surrogateescape")
+        raise CommandError(f"unknown command '{text}'")
     if not spec.accepts(len(words)):
         raise wrong_count(spec.name)
     return spec
@@ -59,28 +64,26 @@ def _table() -> Mapping[bytes, CommandSpec]:
     table = {}
     for row in _ROWS.strip().splitlines():
         name, arity, *flags = row.encode().split()
-        is_served = flags[-1] != b"(later)"
-        table[name] = CommandSpec(
-            name, int(arity), tuple(flags if is_served else flags[:-1]), is_served
-        )
+        is_fast, is_denied = b"fast" in flags, b"denyoom" in flags
+        table[name] = CommandSpec(name, int(arity), tuple(flags), is_fast, is_denied)
     return table
 
 
-# Name, arity, flags; "(later)": not built yet. CLIENT serves LIST, ID, SETNAME, GETNAME, SETINFO.
+# Name, arity, flags.
 _ROWS = """
 auth          2  readonly loading fast
 ping         -1  readonly fast
 info         -1  readonly loading
 shutdown     -1  readonly admin loading
-monitor       1  readonly admin (later)
+monitor       1  readonly admin
 debug        -2  admin
 config       -2  readonly admin
 cluster      -2  readonly admin
 client       -2  readonly admin
-slowlog      -2  readonly (later)
+slowlog      -2  readonly
 time          1  readonly fast
 command       0  readonly loading
-latency      -2  readonly admin loading (later)
+latency      -2  readonly admin loading
 hello        -1  readonly fast
 addjob       -4  write denyoom fast
 getjob       -2  write fast
@@ -88,18 +91,23 @@ ackjob       -1  write fast
 fastack      -1  write fast
 deljob       -1  write fast
 show          2  readonly fast
-loadjob       2  write (later)
-bgrewriteaof  1  readonly admin (later)
+loadjob       2  write
+bgrewriteaof  1  readonly admin
 qlen          2  readonly fast
-qpeek         3  readonly (later)
-qstat         2  readonly fast
-qscan        -1  readonly (later)
-jscan        -1  readonly (later)
+qpeek         3  readonly
+qstat        -2  readonly fast
+qscan        -1  readonly
+jscan        -1  readonly
 enqueue      -1  write denyoom fast
 nack         -1  write denyoom fast
 dequeue      -1  write fast
 working       2  write fast
-pause        -3  readonly fast (later)
+pause        -3  readonly fast
+globalqlen   -2  readonly
+qpurge       -2  write
+canceljob    -1  write
+revive       -1  write
+waitjob      -2  readonly
 """
 
 COMMANDS: Mapping[bytes, CommandSpec] = _table()

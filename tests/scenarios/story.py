@@ -227,7 +227,8 @@ class Story:
         raise LoopError(f"{ROUNDS_MAX} rounds without rest: {self._lines[-3:]}")
 
     def _round(self, batch: list[Packet]) -> list[str]:
-        told: dict[tuple[str, str, str], Counter[str]] = {}  # (from, text, fate) -> how often to whom
+        # (from, text, fate) -> how often to whom
+        told: dict[tuple[str, str, str], Counter[str]] = {}
         for packet in batch:
             source, target = packet.link
             fate = ""
@@ -275,9 +276,7 @@ class Story:
         answers, self.world.answers = self.world.answers, []
         told = []
         for answer in answers:
-            labels = [
-                key for key, (_, client) in self._clients.items() if client == answer.client
-            ]
+            labels = [key for key, (_, client) in self._clients.items() if client == answer.client]
             name = answer.node if labels[0].split("/")[1].isdigit() else labels[0]
             told.append(f"{name}: {telling.tell_reply(self.world, answer.reply)}")
         return told

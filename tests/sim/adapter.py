@@ -143,11 +143,13 @@ def job_ids(state: State) -> list[bytes]:
 
 
 def changed_ids(state: State, seen: Mapping[bytes, Copy]) -> list[bytes]:
-    """Jobs of another kind than was seen: what timers did without a word."""
-    return [
-        job
-        for job, entry in state.jobs.items()
-        if job not in seen or seen[job].kind != _kind_of(entry)
+    """Jobs of another kind than was seen: what timers and orders did without naming an id."""
+    jobs = state.jobs
+    changed = [
+        job for job, entry in jobs.items() if job not in seen or seen[job].kind != _kind_of(entry)
+    ]
+    return changed + [
+        job for job, copy in seen.items() if job not in jobs and copy.kind != "tombstone"
     ]
 
 

@@ -3,15 +3,19 @@
 Kinds: split (a group against the rest), oneway, link, flap, reset, crash (and restart after a while), torn (a crash
 between two effects of one turn), leave (the node says that it leaves, later it stops or stays), clock (a wall-clock
 jump: felt at the next start only, since time is monotonic within a process), slow, forget (a node crashes for good and
-is forgotten), gone (a client disconnects while it waits).
+is forgotten), gone (a client disconnects while it waits), pause (a queue is paused for the cluster, then set free),
+purge (all jobs of a queue are cancelled), whisper (peers say strange things, see whispers).
 """
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from disque.core import messages as msg
 from tests.sim.plan import CUTS, Fault
+from tests.sim.whispers import whisper
 
 if TYPE_CHECKING:
     from tests.sim.node import Node
@@ -27,6 +31,8 @@ class Nemesis:
         self.is_over = False
         self.forgotten: list[int] = []  # nodes that stay down for good
         self._leaving: list[int] = []
+        self._paused: list[bytes] = []
+        self._stamp = 1
 
     def begin(self) -> None:
         """Book the whole plan, from now on."""
@@ -39,6 +45,8 @@ class Nemesis:
         self.is_over = True
         self.world.trace.add(self.world.now, "heal", "all")
         self.world.network.heal_all()
+        for queue in dict.fromkeys(self._paused):
+            self._tell_all(self._pause_message(queue, 0))
         for node in self.world.nodes:
             node.slow_ms = 0
             node.effects_left = None
@@ -197,7 +205,54 @@ class Nemesis:
         elif tries and not self.is_over:
             self.world.at(self.world.now + 20, lambda: self._gone(fault, tries - 1))
 
+    # Orders that other issues give commands to; here a peer's messages bring them
+
+    def _tell_all(self, message: msg.Message) -> None:
+        """Every living node hears it from another one."""
+        nodes = [node for node in self.world.nodes if node.is_alive]
+        for target, speaker in zip(nodes, [*nodes[1:], *nodes[:1]], strict=True):
+            if speaker is not target:
+                target.turn_with(
+                    lambda target=target, speaker=speaker: target.broker.engine.receive(
+                        speaker.id, speaker.identity.boot, message
+                    )
+                )
+
+    def _pause_message(self, queue: bytes, flags: int) -> msg.Pause:
+        self._stamp += 1
+        return msg.Pause(queue, self._stamp, self.world.nodes[0].id, flags)
+
+    def _pause(self, fault: Fault) -> None:
+        queue = b"q%d" % (fault.at % self.world.profile.queues)
+        self._note(fault, f"{queue!r} flags {fault.n} for {fault.span} ms")
+        self._paused.append(queue)
+        self._tell_all(self._pause_message(queue, fault.n))
+        self._later(fault, lambda: self._tell_all(self._pause_message(queue, 0)))
+
+    def _purge(self, fault: Fault) -> None:
+        queue = b"q%d" % (fault.at % self.world.profile.queues)
+        speaker = self.world.nodes[fault.nodes[0]]
+        if speaker.is_alive:
+            self._note(fault, f"{queue!r}")
+            self._stamp += 1
+            self._tell_all(msg.Purge(speaker.id, speaker.identity.boot, self._stamp, queue))
+
+    def _whisper(self, fault: Fault) -> None:
+        self._note(fault, f"{fault.n} times in {fault.span} ms")
+        dice = self.world.streams[f"whisper {fault.at}"]
+        for _ in range(fault.n):
+            at = self.world.now + dice.randrange(max(1, fault.span))
+            self.world.at(at, lambda: self._whisper_once(dice))
+
+    def _whisper_once(self, dice: random.Random) -> None:
+        target = dice.choice(self.world.nodes)
+        if target.is_alive and not self.is_over:
+            whisper(self.world, target, dice)
+
     _HANDLERS = {
+        "pause": _pause,
+        "purge": _purge,
+        "whisper": _whisper,
         "reset": _reset,
         "crash": _crash,
         "torn": _torn,

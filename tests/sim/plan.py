@@ -13,7 +13,20 @@ import attrs
 from tests.sim.streams import Streams
 
 CUTS = ("split", "oneway", "link", "flap")
-FAULTS = (*CUTS, "reset", "crash", "torn", "leave", "clock", "slow", "forget", "gone")
+FAULTS = (
+    *CUTS,
+    "reset",
+    "crash",
+    "torn",
+    "leave",
+    "clock",
+    "slow",
+    "forget",
+    "gone",
+    "pause",
+    "purge",
+    "whisper",
+)
 CUT_MODES = ("vanish", "stall", "reset")
 
 OPS: Mapping[str, float] = {
@@ -217,6 +230,8 @@ def _draw_kinds(dice: random.Random, nodes: int) -> list[str]:
         can = [kind for kind in can if kind not in ("crash", "torn", "leave", "forget")]
     if nodes < 3 or dice.random() < 0.7:
         can = [kind for kind in can if kind != "forget"]
+    if dice.random() < 0.6:  # these disturb what clients do: most seeds do without
+        can = [kind for kind in can if kind not in ("pause", "purge", "whisper")]
     kinds = [kind for kind in can if dice.random() < 0.6]
     return kinds or can
 
@@ -239,6 +254,10 @@ def _draw_fault(dice: random.Random, kind: str, at: int, span: int, nodes: int) 
         n = dice.choice((-86_400_000, -5000, 5000, 86_400_000))
     elif kind == "slow":
         n = dice.choice((20, 100, 400))  # each turn so late, ms
+    elif kind == "pause":
+        n = dice.choice((1, 2, 3))  # in, out, both
+    elif kind == "whisper":
+        n = dice.choice((10, 60))
     elif kind == "crash":
         mode = dice.choice(("process", "power"))
     return Fault(at=at, kind=kind, nodes=chosen, span=span, mode=mode, n=n)

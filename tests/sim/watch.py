@@ -249,6 +249,8 @@ class Watch:
             self.world.outcomes["added"] += 1
             life.ok_at = self.world.now
             promised = 1 if operation.command.is_async else operation.command.replicate or 1
+            if life.knew or life.deliveries:
+                return  # somebody has worked on it: a success, whatever the number of copies (B7.3)
             holding = [
                 n.name
                 for n in self.world.nodes

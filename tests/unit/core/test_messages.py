@@ -17,6 +17,7 @@ from disque.core.job import Burials, JobSpec, Reason
 from tests.unit.core.builders import DAY_MS, A, B, C, D, E, facts, job_id
 
 ints = st.integers(0, 2**62)
+rising = st.integers(0, 2**61)  # counters, clocks and stamps: their owner counts on, and stays below the bound
 blobs = st.binary(max_size=20)
 ids = st.integers(0, 99).map(job_id)
 reasons = st.sampled_from(list(Reason))
@@ -34,11 +35,11 @@ all_facts = st.builds(
     expires_in=ints,
     due_in=ints,
     is_queued=st.booleans(),
-    claims=by_node(st.tuples(ints, ints, st.booleans())),
-    dispatches=by_node(ints),
-    nacks=by_node(ints),
-    leases=by_node(st.tuples(ints, ints)),
-    covered=by_node(ints),
+    claims=by_node(st.tuples(ints, rising, st.booleans())),
+    dispatches=by_node(rising),
+    nacks=by_node(rising),
+    leases=by_node(st.tuples(rising, ints)),
+    covered=by_node(rising),
     burials=st.none() | st.builds(Burials, ints, ints, ints, ints),
 )
 specs = st.builds(
@@ -185,17 +186,17 @@ GOLDEN: dict[type[Any], tuple[msg.Message, str]] = {
         "ce05265c000402c4046465616481c4016bc40176c400820091000101",
     ),
     msg.Move: (
-        msg.Move(7, 3, 2, _GOLDEN_ID, _GOLDEN_SPEC, b"body", DAY_MS),
-        "93019091921097070302ID9bc40171cd06a4cd271003c3cd01f4ce05265c000402c4046465616481c4016bc401"
-        "76c404626f6479ce05265c00",
+        msg.Move(8, 7, 3, 2, _GOLDEN_ID, _GOLDEN_SPEC, b"body", DAY_MS),
+        "9301909192109808070302ID9bc40171cd06a4cd271003c3cd01f4ce05265c000402c4046465616481c4016bc4"
+        "0176c404626f6479ce05265c00",
     ),
     msg.GotMove: (
-        msg.GotMove(7, 3, True),
-        "930190919211930703c3",
+        msg.GotMove(8, 7, 3, True),
+        "93019091921194080703c3",
     ),
     msg.AskMove: (
-        msg.AskMove(7, 3),
-        "930190919212920703",
+        msg.AskMove(8, 7, 3),
+        "93019091921293080703",
     ),
     msg.Heal: (
         msg.Heal(7, 1),
@@ -369,7 +370,8 @@ def test_flipped_bits_and_cut_payloads_are_a_protocol_error_or_statements_that_c
         msgpack.packb([1, [], [[11, [job_id(), 5, [-1], [], 1]]]]),
         msgpack.packb([1, [], [[8, [job_id(), {}]]]]),  # no facts in the facts
         msgpack.packb([1, [], [[8, [job_id(), {0: [], 1: 5, 9: [1, 2]}]]]]),  # half a burial
-        msgpack.packb([1, [], [[17, [1, 2, 1]]]]),  # a number for a flag
+        msgpack.packb([1, [bytes.fromhex(A)], [[8, [job_id(), {0: [], 1: 5, 5: [[0, 2**61 + 1]]}]]]]),
+        msgpack.packb([1, [], [[17, [1, 2, 3, 1]]]]),  # a number for a flag
         b"\xdd\xff\xff\xff\xff",  # a list of 2^32 - 1
         b"\xc6\xff\xff\xff\xff",  # bytes of 2^32 - 1
         b"\x91" * 5_000,  # nested beyond any depth
@@ -415,6 +417,6 @@ def test_split_keeps_all_in_order_within_both_bounds(
 @pytest.mark.parametrize("kind", [msg.ReplJob, msg.YourJobs])
 def test_split_counts_the_bodies_of_every_type_that_has_one(kind: type[Any]) -> None:
     said = [kind(job_id(n), _GOLDEN_SPEC, b"x" * 60, facts(A)) for n in range(3)]
-    moves: list[msg.Message] = [msg.Move(7, n, 1, job_id(n), _GOLDEN_SPEC, b"x" * 60, 5) for n in range(3)]
+    moves: list[msg.Message] = [msg.Move(7, 7, n, 1, job_id(n), _GOLDEN_SPEC, b"x" * 60, 5) for n in range(3)]
     for statements_ in (said, moves):
         assert [len(part) for part in msg.split(statements_, entries_max=9, bytes_max=100)] == [1, 1, 1]

@@ -107,6 +107,7 @@ class World:
         self.clients = Clients(
             self.turns,
             execute=self._execute,
+            overtakes=lambda words: dispatch.overtakes(self.shell, words),
             limits=self.limits,
             figures=Figures(),
             events=self.events,

@@ -1,0 +1,174 @@
+"""Looking through queues and jobs: QPEEK, QSCAN, JSCAN; and PAUSE, which an operator finds beside them.
+
+A scan walks over a snapshot of the names that were there at its start, so whatever stays throughout is returned. The
+snapshots of unfinished scans are few and bounded; one that was dropped starts again under a new cursor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import islice
+
+from cluster.nodeid import NodeId
+from disque.core import commands as cmd
+from disque.core import merge
+from disque.core import messages as msg
+from disque.core.delivery import queue_of, serve
+from disque.core.introspection import PAUSE_NAMES, shown, state_name
+from disque.core.jobid import JobId
+from disque.core.jobqueue import PAUSE_IN, PAUSE_OUT, JobQueue
+from disque.core.ready import ClientId, Reply, Status
+from disque.core.state import Scan, State, reply, send
+
+_SCANS_MAX = 64
+_SCANNED_NAMES_MAX = 4_000_000  # over all snapshots
+_POSITION_BITS = 32
+
+
+def queue_peek(state: State, client: ClientId, command: cmd.QPeek) -> None:
+    """QPEEK: the next jobs of a queue here as `[queue, id, body]`; a negative count: from the other end."""
+    queue = state.queues.get(command.queue)
+    found: list[Reply] = []
+    if queue is not None:
+        keys = iter(queue.keys) if command.count > 0 else reversed(queue.keys)
+        for _, _, id_ in islice(keys, abs(command.count)):
+            job = state.jobs[id_]
+            found.append([queue.name, id_, job.body])
+    reply(state, client, found)
+
+
+def queue_scan(state: State, client: ClientId, command: cmd.QScan) -> None:
+    """QSCAN: `[cursor, names]`."""
+
+    def shown_queue(name: bytes) -> Reply:
+        queue = state.queues.get(name)
+        return name if queue is not None and _is_wanted(state, queue, command) else None
+
+    _scan(
+        state,
+        client,
+        "queues",
+        command.cursor,
+        command.count,
+        lambda: list(state.queues),
+        shown_queue,
+    )
+
+
+def _is_wanted(state: State, queue: JobQueue, command: cmd.QScan) -> bool:
+    if command.length_min is not None and len(queue) < command.length_min:
+        return False
+    if command.length_max is not None and len(queue) > command.length_max:
+        return False
+    if command.import_rate_min is None:
+        return True
+    limits = state.limits
+    rate = queue.import_rate(
+        state.now_ms, window_ms=limits.import_window_ms, divisor_min_ms=limits.import_divisor_min_ms
+    )
+    return rate >= command.import_rate_min
+
+
+def job_scan(state: State, client: ClientId, command: cmd.JScan) -> None:
+    """JSCAN: `[cursor, jobs]`, each a status with its id, or what SHOW says; ends without a job are left out."""
+
+    def shown_job(name: bytes) -> Reply:
+        job = state.jobs.get(JobId(name))
+        if job is None or job.spec is None:
+            return None
+        if command.queue is not None and job.queue != command.queue:
+            return None
+        if command.states and state_name(job) not in command.states:
+            return None
+        return shown(state, job) if command.is_full else Status(job.id)
+
+    _scan(state, client, "jobs", command.cursor, command.count, lambda: list(state.jobs), shown_job)
+
+
+def _scan(
+    state: State,
+    client: ClientId,
+    kind: str,
+    cursor: int,
+    count: int | None,
+    snapshot: Callable[[], list[bytes] | list[JobId]],
+    show: Callable[[bytes], Reply],
+) -> None:
+    number, position = cursor >> _POSITION_BITS, cursor & ((1 << _POSITION_BITS) - 1)
+    scan = state.scans.pop(number, None)
+    if scan is None or scan.kind != kind:
+        state.scans_made += 1
+        number, position, scan = state.scans_made, 0, Scan(kind, list(snapshot()))
+    end = len(scan.names) if count is None else min(len(scan.names), position + 10 * count)
+    found: list[Reply] = []
+    while position < end and (count is None or len(found) < count):
+        each = show(scan.names[position])
+        position += 1
+        if each is not None:
+            found.append(each)
+    if position >= len(scan.names):
+        number = position = 0
+    else:
+        _keep_scan(state, number, scan)
+    reply(state, client, [b"%d" % ((number << _POSITION_BITS) | position), found])
+
+
+def _keep_scan(state: State, number: int, scan: Scan) -> None:
+    scans = state.scans
+    scans[number] = scan
+    total = sum([len(each.names) for each in scans.values()])
+    while len(scans) > 1 and (len(scans) > _SCANS_MAX or total > _SCANNED_NAMES_MAX):
+        total -= len(scans.pop(next(iter(scans))).names)
+
+
+def pause_queue(state: State, client: ClientId, command: cmd.Pause) -> None:
+    """PAUSE: this node's flags, or with BCAST the cluster's; the reply is what is in force here (reference 1.12)."""
+    if command.flags is not None:
+        if command.is_cluster:
+            _pause_cluster(state, command.queue, command.flags)
+        else:
+            _pause_here(state, command.queue, command.flags)
+    queue = state.queues.get(command.queue)
+    if queue is not None:
+        flags = queue.pause_flags
+    else:
+        flags = state.pauses.get(command.queue, (0, state.self_id, 0))[2]
+    reply(state, client, Status(PAUSE_NAMES[flags]))
+
+
+def _pause_here(state: State, name: bytes, flags: int) -> None:
+    queue = queue_of(state, name) if flags else state.queues.get(name)
+    if queue is None:
+        return
+    queue.pause = flags
+    if not flags & PAUSE_OUT:
+        serve(state, queue)
+
+
+def _pause_cluster(state: State, name: bytes, flags: int) -> None:
+    known = state.pauses.get(name)
+    stamp = max(state.now_ms, 0 if known is None else known[0] + 1)
+    learn_pause(state, name, stamp, state.self_id, flags)
+    send(state, state.up, msg.Pause(name, stamp, state.self_id, flags))
+
+
+def on_pause(state: State, _peer: NodeId, said: msg.Pause) -> None:
+    """A peer tells of a queue's flags in the cluster."""
+    learn_pause(state, said.queue, said.stamp, said.node, said.flags & (PAUSE_IN | PAUSE_OUT))
+
+
+def learn_pause(state: State, name: bytes, stamp: int, node: NodeId, flags: int) -> None:
+    """Flags of a queue for the whole cluster: the later writer wins; cleared clears the node's own, too (M18)."""
+    ours, theirs = state.pauses.get(name), (stamp, node, flags)
+    if ours is not None and merge.pause(ours, theirs) is ours:
+        return
+    state.pauses.pop(name, None)
+    state.pauses[name] = theirs
+    while len(state.pauses) > state.limits.pauses_max:
+        del state.pauses[next(iter(state.pauses))]
+    queue = state.queues.get(name)
+    if queue is not None:
+        queue.cluster_pause = flags
+        if not flags:
+            queue.pause = 0
+        serve(state, queue)

@@ -1,0 +1,78 @@
+"""Config administration: the CONFIG command.
+
+`config` knows the settings, `rewriting` the file; here is what a client may ask and what it is told.
+Texts: reference 1.17.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from disque.core.ready import Status
+from disque.errors import CommandError, ConfigError
+from disque.server.config import DIRECTIVES
+from disque.server.render import Pairs
+from disque.server.rewriting import rewrite_file
+
+if TYPE_CHECKING:
+    from disque.server.connection import Client
+    from disque.server.render import Answer
+    from disque.server.shell import Shell
+
+OK = Status(b"OK")
+_COUNTS = {b"get": 2, b"set": 3, b"resetstat": 1, b"rewrite": 1}
+
+
+def config(shell: Shell, _: Client, args: list[bytes]) -> Answer:
+    """`CONFIG GET <glob> | SET <name> <value> | RESETSTAT | REWRITE`."""
+    word = args[0].lower()
+    if word not in _COUNTS:
+        raise CommandError("CONFIG subcommand must be one of GET, SET, RESETSTAT, REWRITE")
+    if len(args) != _COUNTS[word]:
+        raise CommandError(f"Wrong number of arguments for CONFIG {_text(args[0])}")
+    if word == b"get":
+        return Pairs(
+            {
+                name.encode(): text.encode("utf-8", "surrogateescape")
+                for name, text in shell.config.get(_text(args[1]))
+            }
+        )
+    if word == b"set":
+        return _set(shell, _text(args[1]), _text(args[2]))
+    if word == b"rewrite":
+        return rewrite(shell)
+    shell.figures.reset(shell.clients.by_id.values())
+    return OK
+
+
+def rewrite(shell: Shell) -> Answer:
+    """CONFIG REWRITE: the file says what holds now."""
+    if not shell.config.config_file:
+        raise CommandError("The server is running without a config file")
+    try:
+        rewrite_file(shell.config)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise CommandError(f"Rewriting config file: {reason}") from None
+    except ConfigError as error:  # an included file has become unreadable
+        raise CommandError(f"Rewriting config file: {error}") from None
+    shell.events.event("notice", "configuration-rewritten", file=shell.config.config_file)
+    return OK
+
+
+def _set(shell: Shell, name: str, text: str) -> Answer:
+    """CONFIG SET: what can't be applied is put back."""
+    directive = DIRECTIVES.get(name.lower())
+    old = None if directive is None else getattr(shell.config, directive.attribute)
+    changed = shell.config.set(name, text)
+    if changed is not None and directive is not None:
+        try:
+            shell.apply_setting(changed)
+        except CommandError:
+            setattr(shell.config, directive.attribute, old)
+            raise
+    return OK
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode("utf-8", "surrogateescape")

@@ -1,0 +1,36 @@
+"""Monitor: commands as people read them in MONITOR and SLOWLOG, without what is secret.
+
+It formats and knows no connections. Source: reference 1.18.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from disque.resp.inline import quote_word
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+MONITOR_OUT_MAX = 64 << 20  # bytes that a monitor may leave unread before it is dropped
+_HIDDEN = b"(redacted)"
+_SECRET_DIRECTIVES = (b"requirepass", b"cluster-secret")
+
+
+def monitor_line(wall_ns: int, peer: str, words: Sequence[bytes]) -> bytes:
+    """`+<seconds>.<microseconds> [peer] "WORD" ...`."""
+    seconds, microseconds = divmod(wall_ns // 1000, 1_000_000)
+    said = b" ".join(map(quote_word, words))
+    host = peer.encode("utf-8", "surrogateescape")
+    return b"+%d.%06d [%b] %b\r\n" % (seconds, microseconds, host, said)
+
+
+def without_secrets(name: bytes, words: Sequence[bytes]) -> Sequence[bytes]:
+    """The words of a command (`name`: as in the table) with passwords covered."""
+    if name == b"auth":
+        return [words[0], *[_HIDDEN] * (len(words) - 1)]
+    if name == b"hello" and len(words) > 2:
+        return [*words[:2], *[_HIDDEN] * (len(words) - 2)]
+    if name == b"config" and len(words) > 3 and words[2].lower() in _SECRET_DIRECTIVES:
+        return [*words[:3], *[_HIDDEN] * (len(words) - 3)]
+    return words
