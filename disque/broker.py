@@ -158,6 +158,11 @@ class Broker:
         self.membership.forget(node, everywhere=everywhere)
         self._pass_view_on()
 
+    def set_limits(self, limits: Limits) -> None:
+        """Bounds and timers of the core, changed at run time."""
+        self.settings = attrs.evolve(self.settings, limits=limits)
+        self.engine.set_limits(limits)
+
     def set_node_timeout(self, ms: int) -> None:
         """CONFIG SET cluster-node-timeout."""
         self.membership.set_node_timeout(ms)

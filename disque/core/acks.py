@@ -251,7 +251,8 @@ def on_got_ack(state: State, peer: NodeId, said: msg.GotAck) -> None:
     newcomers = learn_end(state, job, said)
     if job.is_dummy:
         dummy_answered(state, job, peer)
-    elif is_settled(state, job):
+        return
+    if is_settled(state, job):
         settle(state, job)
     else:
         _tell_newcomers(state, job, newcomers, peer)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from disque.core import commands as cmd
 from disque.core import messages as msg
 from disque.core.copies import (
+    add_holders,
     claim_copy,
     free_body,
     insert,
@@ -281,7 +282,15 @@ def finish_add(state: State, job: Job) -> None:
     """The waiting ADDJOB of this job has succeeded: answer its id and let the job live (B7.3)."""
     wait = state.adding[job.id]
     end_wait(state, wait)
-    shift(state, job, Event.REPLICATED)
+    if job.state is JobState.WAITING:
+        shift(state, job, Event.REPLICATED)
+    if state.self_id not in job.holders:
+        add_holders(
+            state, job, (state.self_id,)
+        )  # was to be held by peers alone, but has begun to live
+        claim_copy(state, job)
+    if len(job.claims) < job.live_spec.replicate:
+        state.short[job.id] = None
     state.counts.added += 1
     reply(state, wait.client, Status(job.id))
 

@@ -22,11 +22,15 @@ from cluster.view import ClusterView
 from disque.core import (
     acks,
     asking,
+    external,
     federation,
     healing,
     inquiries,
     introspection,
+    leaving,
+    memory,
     moves,
+    repair,
     replication,
     requeue,
     restoring,
@@ -55,9 +59,12 @@ from disque.core.state import (
     Dice,
     GetWait,
     Inquiry,
+    Leaver,
     Mark,
     Peer,
     Purge,
+    Repair,
+    Repairer,
     State,
     Sweep,
     Tally,
@@ -89,7 +96,15 @@ class Engine:
         )
         self._queue_sweep = _QueueSweep()
         wake(self.state, self._queue_sweep, now_ms + limits.queue_sweep_ms)
-        healing.view_changed(self.state, view)
+        self._see(view)
+
+    def _see(self, view: ClusterView) -> None:
+        state = self.state
+        before = state.view
+        healing.view_changed(state, view)
+        repair.repair_view_changed(state, before)
+        leaving.leaving_view_changed(state)
+        asking.inquiries_review(state)
 
     def advance(self, now_ms: int) -> None:
         """Time has come to now_ms; fires what is due, at most `wakeups_a_turn` timers. Never goes back."""
@@ -126,8 +141,7 @@ class Engine:
 
     def view_changed(self, view: ClusterView) -> None:
         """Membership sees the cluster differently now."""
-        healing.view_changed(self.state, view)
-        asking.inquiries_review(self.state)
+        self._see(view)
         self._settle()
 
     def disconnect(self, client: ClientId) -> None:
@@ -166,6 +180,22 @@ class Engine:
         """The figures of INFO."""
         return introspection.statistics(self.state)
 
+    def set_limits(self, limits: Limits) -> None:
+        """Configuration changed at run time."""
+        self.state.limits = limits
+
+    def set_shell_bytes(self, shell_bytes: int) -> None:
+        """The shell's buffers, charged like jobs."""
+        self.state.shell_bytes = shell_bytes
+
+    def is_out_of_memory(self) -> bool:
+        """Evict what may go; True if commands that need memory must be refused (OOM)."""
+        return memory.is_out_of_memory(self.state)
+
+    def is_safe_to_stop(self) -> bool:
+        """True if this node leaves and nobody needs anything from it."""
+        return leaving.is_safe_to_stop(self.state)
+
     def check(self) -> None:
         """Assert the invariants of one node; tests call it after every step."""
         introspection.check(self.state)
@@ -177,6 +207,8 @@ class Engine:
             federation.offer(state)
         if state.hungry:
             federation.feed(state)
+        if state.short:
+            repair.note_new(state)
 
 
 class _QueueSweep:
@@ -209,7 +241,7 @@ def _is_idle(state: State, queue: JobQueue) -> bool:
         return False
     if any(until > now for _, until in queue.wanted.values()):
         return False
-    return now - queue.accessed_at >= state.limits.queue_idle_max_ms
+    return now - queue.accessed_at >= memory.queue_idle_ms(state)
 
 
 def _job_due(state: State, job: Job) -> None:
@@ -270,15 +302,42 @@ def _flush(state: State, client: ClientId, _command: cmd.FlushAll) -> None:
     reply(state, client, Status(b"OK"))
 
 
+def _on_got_job(state: State, peer: NodeId, said: msg.GotJob) -> None:
+    replication.on_got_job(state, peer, said)
+    repair.copy_arrived(state, said.id)
+
+
+def _on_got_move(state: State, peer: NodeId, said: msg.GotMove) -> None:
+    """A move has been answered; the ADDJOB of its job may wait for that (B6.9)."""
+    job = moves.on_got_move(state, peer, said)
+    wait = state.adding.get(job.id) if job is not None else None
+    if wait is None:
+        return
+    if said.is_taken:
+        external.moved(state, wait)
+        drop(state, wait.job)
+    else:
+        external.move_refused(state, wait)
+
+
+def _on_got_ack(state: State, peer: NodeId, said: msg.GotAck) -> None:
+    acks.on_got_ack(state, peer, said)
+    job = state.dummies.get(said.id)
+    if job is not None:
+        leaving.end_was_taken(state, peer, job)
+
+
 def _on_unknown(state: State, peer: NodeId, said: msg.Unknown) -> None:
     acks.on_unknown(state, peer, said)
     job = state.jobs.get(said.id)
     if job is not None and not job.is_done:
         requeue.no_copy_at(state, job, peer)
+        repair.note_short(state, job)
 
 
 def _on_refused(state: State, peer: NodeId, said: msg.Refused) -> None:
     replication.on_refused(state, peer, said)
+    repair.copy_arrived(state, said.id)
     job = state.jobs.get(said.id)
     if job is not None and job.state is JobState.ACTIVE and job.queued_at == peer:
         requeue.not_queued_at(state, job)
@@ -289,10 +348,11 @@ def _on_keep(state: State, peer: NodeId, said: msg.Keep) -> None:
     job = requeue.live_copy(state, peer, said)
     if job is None:
         return
-    if state.view.is_leaving:
+    if state.view.is_leaving or job.state is JobState.WAITING:
         send(state, (peer,), msg.Refused(said.id, is_queue_only=False))
     else:
-        send(state, (peer,), own_word(state, job))
+        said_own = own_word(state, job)
+        send(state, (peer,), msg.Kept(said.id, said_own.boot, said_own.clock))
 
 
 def _on_keep_dummy(state: State, peer: NodeId, said: msg.KeepDummy) -> None:
@@ -324,7 +384,7 @@ def _queue_status(state: State, client: ClientId, command: cmd.QStat) -> None:
 _Handler = Callable[[State, NodeId, Any], None]
 _MESSAGES: Mapping[type[Any], _Handler] = {
     msg.ReplJob: replication.on_repl_job,
-    msg.GotJob: replication.on_got_job,
+    msg.GotJob: _on_got_job,
     msg.Refused: _on_refused,
     msg.WillQueue: requeue.on_will_queue,
     msg.Have: requeue.on_have,
@@ -334,12 +394,12 @@ _MESSAGES: Mapping[type[Any], _Handler] = {
     msg.Leased: requeue.on_leased,
     msg.Told: requeue.on_told,
     msg.SetAck: acks.on_set_ack,
-    msg.GotAck: acks.on_got_ack,
+    msg.GotAck: _on_got_ack,
     msg.DelJob: acks.on_del_job,
     msg.NeedJobs: federation.on_need_jobs,
     msg.YourJobs: federation.on_your_jobs,
     msg.Move: moves.on_move,
-    msg.GotMove: moves.on_got_move,
+    msg.GotMove: _on_got_move,
     msg.AskMove: moves.on_ask_move,
     msg.Heal: healing.on_heal,
     msg.Walk: healing.on_walk,
@@ -348,6 +408,7 @@ _MESSAGES: Mapping[type[Any], _Handler] = {
     msg.Purge: _on_purge,
     msg.Keep: _on_keep,
     msg.KeepDummy: _on_keep_dummy,
+    msg.Kept: leaving.on_kept,
     msg.Question: asking.on_question,
     msg.Answer: asking.on_answer,
 }
@@ -386,6 +447,9 @@ _DUE: Mapping[type[Any], Callable[[State, Any], None]] = {
     Walk: healing.walk_due,
     Sweep: healing.sweep_due,
     Purge: acks.purge_due,
+    Repair: repair.repair_due,
+    Repairer: repair.repairer_due,
+    Leaver: leaving.leaver_due,
     Inquiry: asking.inquiry_due,
     _QueueSweep: _queue_sweep_due,
 }

@@ -161,7 +161,7 @@ def _give(state: State, queue: JobQueue, peer: NodeId, count: int) -> int:
         if job is None:
             break
         if job.retry_ms:
-            _give_copy(state, job, peer)
+            give_copy(state, job, peer)
         elif can_move_to(state, peer, queue.name):
             move_out(state, job, peer)
         else:
@@ -173,7 +173,8 @@ def _give(state: State, queue: JobQueue, peer: NodeId, count: int) -> int:
     return given
 
 
-def _give_copy(state: State, job: Job, peer: NodeId) -> None:
+def give_copy(state: State, job: Job, peer: NodeId) -> None:
+    """Hand a queued job's place over to a peer; this node stays a holder."""
     take_out(state, job, Event.UNQUEUE)
     add_holders(state, job, (peer,))
     job.queued_at = peer

@@ -9,6 +9,7 @@ from disque.core.delivery import due_at
 from disque.core.job import DEAD_BY_NACK, DEAD_BY_RETRY, Job, JobState
 from disque.core.jobid import JobId
 from disque.core.jobqueue import JobQueue
+from disque.core.memory import used_memory
 from disque.core.ready import ClientId, NilArray, Reply
 from disque.core.state import State, Tally, is_counted, reply
 from disque.core.value import value
@@ -46,6 +47,13 @@ class Statistics:
     spec_conflicts: int
     moves_in_doubt: int
     bad_payloads: int
+    delivered_jobs: int
+    delayed_jobs: int
+    under_replicated_jobs: int
+    dead_lettered_total: int
+    cancelled_total: int
+    forward_timeouts: int
+    used_memory: int
 
 
 def statistics(state: State) -> Statistics:
@@ -71,6 +79,13 @@ def statistics(state: State) -> Statistics:
         spec_conflicts=counts.spec_conflicts,
         moves_in_doubt=counts.moves_in_doubt,
         bad_payloads=counts.bad_payloads,
+        delivered_jobs=state.total.delivered,
+        delayed_jobs=state.total.delayed,
+        under_replicated_jobs=len(state.repairs),
+        dead_lettered_total=counts.dead_lettered,
+        cancelled_total=counts.cancelled,
+        forward_timeouts=counts.forward_timeouts,
+        used_memory=used_memory(state),
     )
 
 
@@ -230,9 +245,12 @@ def _check_job(state: State, job: Job) -> None:
         assert (job.id in state.dummies) == (not job.holders), f"{job}"
         assert (job.id in state.undone) == bool(job.holders), f"{job}"
         return
-    assert state.self_id in job.holders, f"{job.id!r} is held here, holders {job.holders}"
+    wait = state.adding.get(job.id)
+    is_external = wait is not None and wait.is_external
+    assert state.self_id in job.holders or is_external, f"held here, holders say {job.holders}"
     assert job.reason is None, f"{job}"
-    assert (job.id in state.adding) == (job.state is JobState.WAITING), f"{job}"
+    is_waiting = job.state is JobState.WAITING or (is_external and job.state is JobState.MOVING)
+    assert (wait is not None) == is_waiting, f"{job}"
     if job.state is JobState.QUEUED:
         assert not job.is_kept_out, f"{job}"
         assert job.not_before <= now, f"queued before its time: {job}"

@@ -20,6 +20,8 @@ class Limits:
 
     default_max_deliveries: int = 0  # no limit
     default_dead_queue: bytes = b"dead-letters"
+    maxmemory_bytes: int = 0  # 0: no limit
+    is_eviction_on: bool = True  # maxmemory-policy acks
     repair_after_ms: int = 60_000  # copies of a failed holder are made again after this; 0: never
     ask_cluster_ms: int = (
         500  # cluster-ask-timeout: how long members are waited for when a client asks

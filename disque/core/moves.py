@@ -8,9 +8,17 @@ from __future__ import annotations
 
 from cluster.nodeid import NodeId
 from disque.core import messages as msg
-from disque.core.copies import claim_copy, insert, record_copy, remove, shift, take_out
-from disque.core.delivery import is_paused_in, start
-from disque.core.job import Event, Job, JobState
+from disque.core.copies import (
+    claim_copy,
+    insert,
+    record_copy,
+    remove,
+    set_role,
+    shift,
+    take_out,
+)
+from disque.core.delivery import drop, is_paused_in, start
+from disque.core.job import Event, Job, JobState, Role
 from disque.core.state import (
     MovesIn,
     OpenMove,
@@ -34,8 +42,14 @@ def can_move_to(state: State, node: NodeId, queue: bytes) -> bool:
 
 
 def move_out(state: State, job: Job, node: NodeId) -> None:
-    """Hand a queued RETRY 0 job to a peer; until it answers, nobody here delivers it (B6.2)."""
+    """Hand a queued RETRY 0 job to a peer (B6.2)."""
     take_out(state, job, Event.UNQUEUE)
+    open_move(state, job, node)
+
+
+def open_move(state: State, job: Job, node: NodeId) -> None:
+    """Hand an active RETRY 0 job to a peer; until it answers, nobody here delivers it (B6.2)."""
+    set_role(state, job, Role.NONE)
     peer = peer_of(state, node)
     boot, n = state.view.members[node].boot, peer.move_next
     peer.move_next += 1
@@ -120,24 +134,26 @@ def _own(state: State, said: msg.Move) -> None:
     start(state, job)
 
 
-def on_got_move(state: State, peer_id: NodeId, said: msg.GotMove) -> None:
-    """Yes: the job is the peer's. No: it is ours again, and may be queued (B6.4)."""
+def on_got_move(state: State, peer_id: NodeId, said: msg.GotMove) -> Job | None:
+    """Yes: the job is the peer's, and returned if its ADDJOB waits. No: it is ours again (B6.4)."""
     peer = peer_of(state, peer_id)
     move = peer.moves.pop((said.source_boot, said.boot, said.n), None)
     if move is None:
-        return
+        return None
     if not peer.moves:
         state.agenda.cancel(peer)
     job = move.job
     if state.jobs.get(job.id) is not job or job.state is not JobState.MOVING:
-        return
-    if said.is_taken:
-        remove(state, job)
-        record(state, "gone", job.id)
-    else:
+        return None
+    if not said.is_taken:
         shift(state, job, Event.RETURN)
         record(state, "returned", job.id)
-        start(state, job)
+        if job.id not in state.adding:
+            start(state, job)
+        return job
+    if job.id not in state.adding:
+        drop(state, job)
+    return job
 
 
 def on_ask_move(state: State, peer_id: NodeId, said: msg.AskMove) -> None:

@@ -24,7 +24,6 @@ from disque.core.copies import (
     record_copy,
 )
 from disque.core.delivery import (
-    LEAVING_TEXT,
     book,
     finish_add,
     is_paused_in,
@@ -33,8 +32,10 @@ from disque.core.delivery import (
     store_copy,
 )
 from disque.core.ending import fail_add
+from disque.core.external import NO_OWN_COPY, add_once, hand_over, move_in_doubt, reason_of
 from disque.core.job import Job, JobSpec, JobState
 from disque.core.jobid import make_job_id
+from disque.core.memory import Pressure, pressure
 from disque.core.ready import ClientId, Status
 from disque.core.state import (
     AddWait,
@@ -66,6 +67,9 @@ def add_job(state: State, client: ClientId, command: cmd.AddJob) -> None:
     if job.id in state.jobs:
         fail(state, client, "ERR", "Internal error creating the job, check server logs.")
         return
+    if keeps_nothing(state):
+        _add_elsewhere(state, client, command, job, aim)
+        return
     targets = _pick(state, job, aim - 1)
     job.holders = intern_nodes(state, (state.self_id, *targets))
     claim_copy(state, job)
@@ -77,11 +81,37 @@ def add_job(state: State, client: ClientId, command: cmd.AddJob) -> None:
     if targets:
         send(state, targets, _copy_for(state, job))
     if is_waiting:
-        _wait_for_copies(state, client, command, job, aim)
+        book(state, job)
+        _register_wait(state, _new_wait(state, client, command, job))
         return
     state.counts.added += 1
+    if aim > 1:
+        state.short[job.id] = None
     reply(state, client, Status(job.id))
     start(state, job)
+
+
+def _add_elsewhere(state: State, client: ClientId, command: cmd.AddJob, job: Job, aim: int) -> None:
+    """This node keeps no copy: peers do, and one of them queues the job."""
+    wait = _new_wait(state, client, command, job)
+    wait.is_external = True
+    if not job.retry_ms:
+        if add_once(state, wait):
+            _register_wait(state, wait)
+        else:
+            fail(state, client, "NOREPL", NO_OWN_COPY + reason_of(state))
+        return
+    targets = _pick(state, job, aim)
+    job.holders = intern_nodes(state, targets)
+    job.state = JobState.WAITING
+    insert(state, job)
+    record_copy(state, job)
+    send(state, targets, _copy_for(state, job))
+    book(state, job)
+    if command.is_async:
+        job.claims = dict.fromkeys(targets, (0, 0, True))  # taken for granted: nobody waits for it
+        wait.wanted = 0
+    _register_wait(state, wait)
 
 
 def _refusal(state: State, command: cmd.AddJob, aim: int) -> tuple[str, str] | None:
@@ -95,16 +125,27 @@ def _refusal(state: State, command: cmd.AddJob, aim: int) -> tuple[str, str] | N
     if command.delay_ms >= command.ttl_ms:
         text = "The specified DELAY is greater than TTL. Job refused since would never be delivered"
         return ("ERR", text)
-    if state.view.is_leaving:
-        return ("LEAVING", LEAVING_TEXT)
-    if command.replicate is not None and command.replicate - 1 > _hopeful_count(state):
-        return ("NOREPL", _NO_NODES)
+    missing = _needed_peers(state, command) - _hopeful_count(state)
+    if missing > 0:
+        is_ours = missing == 1 and keeps_nothing(state)
+        return ("NOREPL", NO_OWN_COPY + reason_of(state) if is_ours else _NO_NODES)
     queue = state.queues.get(command.queue)
     if queue is not None and command.maxlen is not None and len(queue) >= command.maxlen:
         return ("MAXLEN", "Queue is already longer than the specified MAXLEN count")
     if is_paused_in(state, command.queue):
         return ("PAUSED", "Queue paused in input, try later")
     return None
+
+
+def keeps_nothing(state: State) -> bool:
+    """True if new jobs must be held by peers alone (reference 6.4)."""
+    return state.view.is_leaving or pressure(state) > Pressure.NONE
+
+
+def _needed_peers(state: State, command: cmd.AddJob) -> int:
+    """Peers without which the ADDJOB can't succeed; a default REPLICATE takes what there is (M25)."""
+    wanted = command.replicate or 1
+    return wanted if keeps_nothing(state) else wanted - 1
 
 
 def _hopeful_count(state: State) -> int:
@@ -172,28 +213,35 @@ def _copy_for(state: State, job: Job) -> msg.ReplJob:
     return msg.ReplJob(job.id, job.live_spec, body, facts_of(state, job))
 
 
-def _wait_for_copies(
-    state: State, client: ClientId, command: cmd.AddJob, job: Job, aim: int
-) -> None:
+def _new_wait(state: State, client: ClientId, command: cmd.AddJob, job: Job) -> AddWait:
     step_ms = state.limits.extra_nodes_first_ms
-    wait = AddWait(
+    return AddWait(
         client=client,
         job=job,
         wanted=command.replicate,
         deadline=state.now_ms + command.timeout_ms if command.timeout_ms else None,
         next_step=state.now_ms + step_ms,
         step_ms=step_ms,
-        extra_left=aim,
+        extra_left=job.live_spec.replicate,
     )
+
+
+def _register_wait(state: State, wait: AddWait) -> None:
+    """The client waits from here on, unless there are copies enough already."""
+    job = wait.job
     state.adding[job.id] = wait
-    state.adding_of.setdefault(client, {})[job.id] = None
-    book(state, job)
+    if wait.client is not None:
+        state.adding_of.setdefault(wait.client, {})[job.id] = None
     check_add(state, wait)
     if job.id in state.adding:
         _book_wait(state, wait)
 
 
 def _book_wait(state: State, wait: AddWait) -> None:
+    if wait.job.state is JobState.MOVING:  # one peer decides; there is nobody else to ask meanwhile
+        if wait.deadline is not None:
+            wake(state, wait, wait.deadline)
+        return
     at = wait.next_step if wait.deadline is None else min(wait.next_step, wait.deadline)
     wake(state, wait, at)
 
@@ -201,7 +249,13 @@ def _book_wait(state: State, wait: AddWait) -> None:
 def check_add(state: State, wait: AddWait) -> None:
     """Answer a waiting ADDJOB if there are copies enough (M25, S7)."""
     job = wait.job
-    if copy_count(state, job) >= wanted_copies(state, wait):
+    if job.state is not JobState.WAITING:
+        return
+    if copy_count(state, job) < wanted_copies(state, wait):
+        return
+    if wait.is_external:
+        hand_over(state, wait)
+    else:
         finish_add(state, job)
         start(state, job)
 
@@ -212,6 +266,8 @@ def wanted_copies(state: State, wait: AddWait) -> int:
         return wait.wanted
     queue = wait.job.queue
     willing = sum([is_willing(state, node, queue) for node in state.up])
+    if wait.is_external:
+        return max(1, min(wait.job.live_spec.replicate, willing))
     return min(wait.job.live_spec.replicate, 1 + willing)
 
 
@@ -219,7 +275,10 @@ def add_due(state: State, wait: AddWait) -> None:
     """The time-out of a waiting ADDJOB, or the next step: one more node, and the silent ones again."""
     now = state.now_ms
     if wait.deadline is not None and now >= wait.deadline:
-        end_add(state, wait, _TIMED_OUT)
+        if wait.job.state is JobState.MOVING:
+            move_in_doubt(state, wait, _TIMED_OUT)
+        else:
+            end_add(state, wait, _TIMED_OUT)
         return
     if now >= wait.next_step:
         more_copies(state, wait, extra=1)
@@ -232,6 +291,8 @@ def add_due(state: State, wait: AddWait) -> None:
 def more_copies(state: State, wait: AddWait, *, extra: int = 0) -> None:
     """Ask nodes that weren't asked yet, as far as copies are missing, and the silent ones once more."""
     job = wait.job
+    if job.state is not JobState.WAITING:
+        return
     silent = [
         node
         for node in others(state, job)
@@ -276,8 +337,10 @@ def on_repl_job(state: State, peer: NodeId, said: msg.ReplJob) -> None:
         answer_unknown(
             state, peer, said.id
         )  # at most once has no copies (B6.1); expired is refused (M12)
-    elif state.view.is_leaving or is_paused_in(state, said.spec.queue):
-        send(state, (peer,), msg.Refused(said.id, not state.view.is_leaving))
+    elif keeps_nothing(state):
+        send(state, (peer,), msg.Refused(said.id, is_queue_only=False))
+    elif is_paused_in(state, said.spec.queue):
+        send(state, (peer,), msg.Refused(said.id, is_queue_only=True))
     else:
         ask_at = state.now_ms + said.facts.due_in + said.spec.retry_ms
         job = store_copy(state, said, ask_at=ask_at)

@@ -45,6 +45,8 @@ class AddWait:
     next_step: int  # ms; when one more node is asked
     step_ms: int
     extra_left: int  # nodes that may still be asked beyond the first targets
+    is_external: bool = False  # this node keeps no copy: it is full, or leaving
+    refused: dict[NodeId, None] = attrs.Factory(dict)  # peers that were asked to take a RETRY 0 job
     wake_at: int | None = None
 
 
@@ -196,6 +198,38 @@ class Sweep:
 
 
 @attrs.define(eq=False)
+class Repair:
+    """A job that gets copies again (B3)."""
+
+    job: Job
+    started_at: int
+    tried: dict[NodeId, None] = attrs.Factory(dict)
+    wake_at: int | None = None
+
+
+@attrs.define(eq=False)
+class Repairer:
+    """When to look through all jobs for missing copies, and how far that is."""
+
+    times: list[int] = attrs.Factory(list)
+    ids: list[JobId] = attrs.Factory(list)
+    tokens: int = 0  # bytes that repairs may send now
+    filled_at: int = 0
+    wake_at: int | None = None
+
+
+@attrs.define(eq=False)
+class Leaver:
+    """A node that leaves hands its jobs over, in passes over all of them (B5)."""
+
+    begins_at: int
+    ids: list[JobId] = attrs.Factory(list)
+    kept: dict[JobId, dict[NodeId, None]] = attrs.Factory(dict)  # who promised to keep a copy
+    asked: dict[JobId, int] = attrs.Factory(dict)  # ms; when something was last asked about a job
+    wake_at: int | None = None
+
+
+@attrs.define(eq=False)
 class Purge:
     """A purge under way: bounded steps over the ids that were here at its start (B9.4)."""
 
@@ -278,10 +312,18 @@ class State:
     scans_made: int = 0
     purges_made: int = 0
     expired: dict[JobId, None] = attrs.Factory(dict)  # ids that ran out of time here, for WAITJOB
+    short: dict[JobId, None] = attrs.Factory(
+        dict
+    )  # jobs that began with fewer copies than their aim
     hungry: dict[bytes, bool] = attrs.Factory(
         dict
     )  # queue -> clients wait (False: it only ran dry)
     sweep: Sweep | None = None
+    repairer: Repairer = attrs.Factory(Repairer)
+    repairs: dict[JobId, Repair] = attrs.Factory(dict)
+    down_since: dict[NodeId, int] = attrs.Factory(dict)  # ms; peers that can't be reached
+    leaver: Leaver | None = None
+    shell_bytes: int = 0  # buffers of the shell, as it last said
     peers: dict[NodeId, Peer] = attrs.Factory(dict)
     pauses: dict[bytes, tuple[int, NodeId, int]] = attrs.Factory(dict)  # M18
     purges_seen: dict[NodeId, tuple[int, int]] = attrs.Factory(dict)  # M19 high-water

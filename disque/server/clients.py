@@ -427,6 +427,11 @@ class Clients:
             for client in list(self.by_id.values()):
                 self._inspect(client, now_ms)
             self._figures.sample(now_ms, self.sent_bytes())
+            self.turns.broker.engine.set_shell_bytes(self.buffered_bytes())
+
+    def buffered_bytes(self) -> int:
+        """Bytes that connections hold: input that hasn't run, output that isn't sent."""
+        return sum(each.backlog_bytes + each.decoder.pending_bytes for each in self.by_id.values())
 
     def sent_bytes(self) -> int:
         """Bytes sent to clients since start, those of present connections included."""

@@ -11,6 +11,7 @@ import signal
 import time
 from typing import TYPE_CHECKING
 
+from disque.core import memory
 from disque.core.commands import FlushAll
 from disque.core.integers import parse_int
 from disque.core.ready import Status
@@ -18,7 +19,7 @@ from disque.errors import CommandError
 from disque.resp import encoder
 from disque.server.config_admin import rewrite
 from disque.server.render import Verbatim
-from disque.server.shell import BASE_BYTES, JOB_BYTES, QUEUE_BYTES, Forward
+from disque.server.shell import Forward
 
 if TYPE_CHECKING:
     from disque.server.connection import Client
@@ -43,7 +44,11 @@ def debug(shell: Shell, client: Client, args: list[bytes]) -> Answer | Forward:
         case b"error", 2:
             return Verbatim(encoder.error("", args[1].decode("utf-8", "surrogateescape")))
         case b"structsize", 1:
-            return b"bits:64 base:%d job:%d queue:%d" % (BASE_BYTES, JOB_BYTES, QUEUE_BYTES)
+            return b"bits:64 base:%d job:%d queue:%d" % (
+                memory.BASE_BYTES,
+                memory.JOB_BYTES,
+                memory.QUEUE_BYTES,
+            )
         case b"loadaof", 1:
             raise CommandError("There is no append-only log to load: it isn't built yet")
         case b"segfault", 1:

@@ -68,7 +68,7 @@ def _check(shell: Shell, client: Client, spec: CommandSpec, words: list[bytes]) 
     if shell.config.requirepass and not client.is_authenticated:
         if spec.name not in _BEFORE_AUTH or (spec.name == b"hello" and len(words) == 1):
             raise CommandError("Authentication required.", "NOAUTH")
-    if spec.is_denied_oom and getattr(shell.broker.engine, "is_out_of_memory", False):
+    if spec.is_denied_oom and shell.broker.engine.is_out_of_memory():
         raise CommandError(OOM_TEXT, "OOM")
 
 

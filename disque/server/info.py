@@ -163,7 +163,9 @@ def _clients(shell: Shell) -> list[Field]:
 
 
 def _memory(shell: Shell) -> list[Field]:
-    used = shell.used_memory_bytes()
+    engine = shell.broker.engine
+    engine.set_shell_bytes(shell.clients.buffered_bytes())
+    used = engine.statistics().used_memory
     resident = resident_bytes()
     shell.memory_peak_bytes = max(shell.memory_peak_bytes, used)
     return [
@@ -179,7 +181,17 @@ def _memory(shell: Shell) -> list[Field]:
 
 def _jobs(shell: Shell) -> list[Field]:
     figures = shell.broker.engine.statistics()
-    return [("registered_jobs", figures.registered_jobs), ("queued_jobs", figures.queued_jobs)]
+    return [
+        ("registered_jobs", figures.registered_jobs),
+        ("queued_jobs", figures.queued_jobs),
+        ("delivered_jobs", figures.delivered_jobs),
+        ("delayed_jobs", figures.delayed_jobs),
+        ("acked_jobs", figures.done_jobs),
+        ("under_replicated_jobs", figures.under_replicated_jobs),
+        ("dead_lettered_total", figures.dead_lettered_total),
+        ("cancelled_total", figures.cancelled_total),
+        ("forward_timeouts", figures.forward_timeouts),
+    ]
 
 
 def _queues(shell: Shell) -> list[Field]:

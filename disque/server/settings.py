@@ -33,6 +33,8 @@ _CORE = frozenset(
         "marks-max",
         "repair-after",
         "queue-max-idle",
+        "maxmemory",
+        "maxmemory-policy",
     }
 )
 
@@ -49,6 +51,8 @@ def limits_of(config: Config) -> Limits:
         repair_after_ms=config.repair_after * 1000,
         queue_idle_max_ms=config.queue_max_idle * 1000,
         link_wait_max_ms=config.cluster_node_timeout,
+        maxmemory_bytes=config.maxmemory,
+        is_eviction_on=config.maxmemory_policy != "noeviction",
     )
 
 
@@ -76,7 +80,6 @@ class Settings:
         self._bus = bus
         for name in ("slowlog-max-len", "slowlog-log-slower-than", "latency-monitor-threshold"):
             self.apply(name)
-        self.apply("maxmemory")
 
     def apply(self, name: str) -> None:
         """CONFIG SET changed a directive: let it act. CommandError if that can't be: nothing has changed."""
@@ -94,15 +97,12 @@ class Settings:
                 shell.slowlog.set_entries_max(config.slowlog_max_len)
             case "latency-monitor-threshold":
                 shell.latency.threshold_ms = config.latency_monitor_threshold
-            case "maxmemory" | "maxmemory-policy":
-                self._apply_maxmemory()
             case "cluster-node-timeout":
                 self._apply_node_timeout()
             case _ if name in _CORE:
                 broker = shell.broker
                 longest_ms = broker.settings.limits.link_wait_max_ms  # fixed at start, see below
-                if hasattr(broker, "set_limits"):  # TEMP
-                  broker.set_limits(attrs.evolve(limits_of(config), link_wait_max_ms=longest_ms))
+                getattr(broker, "set_limits", broker.engine.set_limits)(attrs.evolve(limits_of(config), link_wait_max_ms=longest_ms))
             case _ if name.startswith("cluster-announce-"):
                 shell.broker.set_announce(
                     config.cluster_announce_host,
@@ -118,11 +118,6 @@ class Settings:
         # Ends of jobs count on frames never waiting longer than Limits say (merge-rules M12).
         longest_ms = broker.settings.limits.link_wait_max_ms
         self._bus.set_out_wait_max_ms(min(timeout_ms, longest_ms))
-
-    def _apply_maxmemory(self) -> None:
-        is_evicting = self._config.maxmemory_policy != "noeviction"
-        if hasattr(self._shell.broker, "set_maxmemory"):  # TEMP
-          self._shell.broker.set_maxmemory(self._config.maxmemory, is_evicting=is_evicting)
 
     def _check_maxclients(self) -> None:
         possible = clients_possible(self._config.maxclients)

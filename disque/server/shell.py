@@ -33,13 +33,6 @@ if TYPE_CHECKING:
     from disque.server.info import Figures
     from disque.server.loop import Turns
 
-# What memory is charged for; rough until it is calibrated with maxmemory.
-BASE_BYTES = 900_000
-JOB_BYTES = 700
-QUEUE_BYTES = 600
-MARK_BYTES = 250
-
-
 @value
 class Later:
     """An answer that is still to be found; the client's further commands wait for it."""
@@ -94,27 +87,6 @@ class Shell:
     def is_bus_open(self) -> bool:
         """True if peers on other machines are welcome."""
         return bool(self.config.cluster_secret) or not self.config.protected_mode
-
-    def is_safe_to_stop(self) -> bool:
-        """True if this node is leaving and holds no job that others might need."""
-        broker = self.broker
-        is_leaving = broker.membership.view().is_leaving
-        return is_leaving and broker.engine.statistics().registered_jobs == 0
-
-    def used_memory_bytes(self) -> int:
-        """Accounted memory: a base, then what jobs, queues, marks and connections are charged."""
-        figures = self.broker.engine.statistics()
-        buffers = sum(
-            each.backlog_bytes + each.decoder.pending_bytes for each in self.clients.by_id.values()
-        )
-        return (
-            BASE_BYTES
-            + figures.body_bytes
-            + figures.registered_jobs * JOB_BYTES
-            + figures.registered_queues * QUEUE_BYTES
-            + (figures.tombstones + figures.marks) * MARK_BYTES
-            + buffers
-        )
 
     def finish_later(self, client: Client, later: Later) -> None:
         """Keep the client waiting and answer it when `later` has found the answer."""

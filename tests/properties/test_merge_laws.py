@@ -75,7 +75,9 @@ class Join:
 SUBSETS = tuple([ids for size in (2, 3) for ids in combinations(NODES, size)])
 sets = st.sampled_from(SUBSETS)  # each as likely: Hypothesis' own sets are mostly small and equal
 instants = st.integers(NOW, NOW + 3)
-burials = st.builds(Burials, count=st.integers(1, 2), reason=st.integers(0, 2), base=small, expires_at=instants)
+burials = st.builds(
+    Burials, count=st.integers(1, 2), reason=st.integers(0, 2), base=small, expires_at=instants
+)
 
 JOINS = (
     Join("holders H and told T (M2, M5)", merge.union, sets, neither_has_all),
@@ -116,7 +118,7 @@ def for_all(join: Join, count: int, law: Callable[..., None]) -> None:
     """Run a law over `count` values of a join and judge how often the first two conflicted."""
     tally = Tally()
 
-    @settings(max_examples=150, deadline=None)
+    @settings(max_examples=100, deadline=None)
     @given(st.tuples(*[join.values] * count))
     def holds(values: tuple[Any, ...]) -> None:
         tally.count(join.is_conflict(values[0], values[1]))
@@ -167,7 +169,9 @@ def test_our_very_object_comes_back_if_and_only_if_theirs_says_nothing_new(join:
 
 @settings(max_examples=200, deadline=None)
 @given(per_node(st.tuples(small, instants)), per_node(st.tuples(small, instants)))
-def test_a_lease_is_news_only_by_a_stamp_never_by_an_end_that_shifted(ours: Any, theirs: Any) -> None:
+def test_a_lease_is_news_only_by_a_stamp_never_by_an_end_that_shifted(
+    ours: Any, theirs: Any
+) -> None:
     def stamps(leases: Any) -> dict[Any, int]:
         return {node: stamp for node, (stamp, _) in leases.items()}
 
@@ -203,7 +207,11 @@ def jobs(draw: st.DrawFn) -> Job:
         nacks=draw(st.dictionaries(nodes, small)),
         leases=draw(per_node(lease_rows)),
         covered=draw(st.dictionaries(nodes, st.integers(0, 5))),
-        burials=draw(st.one_of(st.none(), burials.map(lambda b: attrs.evolve(b, expires_at=b.expires_at + DAY_MS)))),
+        burials=draw(
+            st.one_of(
+                st.none(), burials.map(lambda b: attrs.evolve(b, expires_at=b.expires_at + DAY_MS))
+            )
+        ),
         not_before=draw(st.sampled_from([0, NOW + 5_000, NOW + 9_000])),
     )
 
@@ -223,8 +231,18 @@ def clone(job: Job) -> Job:
 def timeless(job: Job, now_ms: int) -> tuple[object, ...]:
     """What is news if it changes: sets, counters, stamps and flags; of leases those that still run."""
     live = {node: stamp for node, (stamp, end) in job.leases.items() if end > now_ms}
-    dead = None if job.burials is None else (job.burials.count, job.burials.reason, job.burials.base)
-    return (job.holders, dict(job.claims), dict(job.dispatches), dict(job.nacks), live, dict(job.covered), dead)
+    dead = (
+        None if job.burials is None else (job.burials.count, job.burials.reason, job.burials.base)
+    )
+    return (
+        job.holders,
+        dict(job.claims),
+        dict(job.dispatches),
+        dict(job.nacks),
+        live,
+        dict(job.covered),
+        dead,
+    )
 
 
 def times(job: Job, now_ms: int) -> list[int]:
@@ -251,7 +269,7 @@ def test_a_late_or_doubled_arrival_changes_nothing_but_its_latency() -> None:
     """M8 and M12 of S16, and M11."""
     tally = Tally()
 
-    @settings(max_examples=150, deadline=None)
+    @settings(max_examples=100, deadline=None)
     @given(jobs(), jobs(), latencies, latencies)
     def holds(ours: Job, theirs: Job, late_ms: int, later_ms: int) -> None:
         tally.count(has_conflict(ours, theirs))
@@ -275,7 +293,9 @@ def test_a_late_or_doubled_arrival_changes_nothing_but_its_latency() -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(jobs(), jobs(), latencies)
-def test_no_arrival_prolongs_a_life_a_delay_or_a_known_lease(ours: Job, theirs: Job, late_ms: int) -> None:
+def test_no_arrival_prolongs_a_life_a_delay_or_a_known_lease(
+    ours: Job, theirs: Job, late_ms: int
+) -> None:
     """S11: expiry never rises, no lease ends later than RETRY from now."""
     node = Node()
     facts = said(node, theirs)
@@ -304,7 +324,7 @@ def test_copies_that_exchange_facts_in_any_order_any_number_of_times_end_equal()
     """Q2, with the NACKs that cover leases (M9) among the facts."""
     tally = Tally()
 
-    @settings(max_examples=150, deadline=None)
+    @settings(max_examples=100, deadline=None)
     @given(st.lists(jobs(), min_size=2, max_size=3), talks)
     def holds(of_nodes: list[Job], order: list[tuple[int, int, int]]) -> None:
         tally.count(has_conflict(of_nodes[0], of_nodes[1]))
@@ -330,9 +350,11 @@ def test_copies_that_exchange_facts_in_any_order_any_number_of_times_end_equal()
     tally.verdict("convergence")
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(jobs(), jobs())
-def test_an_answer_is_given_if_and_only_if_it_is_news_for_the_sender(ours: Job, theirs: Job) -> None:
+def test_an_answer_is_given_if_and_only_if_it_is_news_for_the_sender(
+    ours: Job, theirs: Job
+) -> None:
     """M22: has_news_for promises exactly what the sender's own merge will say; claims alone are no news."""
     node = Node()
     facts = said(node, theirs)
@@ -352,7 +374,9 @@ def test_a_nack_covers_the_leases_known_until_then_and_not_those_that_came_with_
     """M9, both ways round: the same frames in either order end the same."""
     node = Node(view(up=(B,)))
     plain = attrs.evolve(_plain_job(), leases={A: (5, NOW + 5_000)})
-    nack_of_b = attrs.evolve(_plain_job(), nacks={B: 1}, covered={A: 5}, leases={B: (9, NOW + 9_000)})
+    nack_of_b = attrs.evolve(
+        _plain_job(), nacks={B: 1}, covered={A: 5}, leases={B: (9, NOW + 9_000)}
+    )
     merged = clone(plain)
     copies.merge_facts(node.state, merged, said(node, nack_of_b))
     assert merged.covered == {A: 5}
@@ -363,4 +387,6 @@ def test_a_nack_covers_the_leases_known_until_then_and_not_those_that_came_with_
 
 
 def _plain_job() -> Job:
-    return Job(id=ID, spec=spec(), body=b"", state=JobState.ACTIVE, expires_at=NOW + DAY_MS, holders=(A, B))
+    return Job(
+        id=ID, spec=spec(), body=b"", state=JobState.ACTIVE, expires_at=NOW + DAY_MS, holders=(A, B)
+    )

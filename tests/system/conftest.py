@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.system.nodes import Cluster, Node
+from tests.system.nodes import Cluster, Node, Resp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -39,3 +39,19 @@ def three(tmp_path: Path) -> Iterator[Cluster]:
     """Three nodes that know each other, with a node timeout of 2 s."""
     with Cluster(tmp_path, 3, "--cluster-node-timeout", "2000") as cluster:
         yield cluster.join()
+
+
+@pytest.fixture(scope="module")
+def lone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    """One node for all tests of a module that use only queues of their own."""
+    node = Node(tmp_path_factory.mktemp("lone")).start()
+    yield node
+    node.kill()
+
+
+@pytest.fixture
+def client(lone: Node) -> Iterator[Resp]:
+    """A connection to the shared node, which forgets all jobs first."""
+    with lone.connect() as connection:
+        assert connection.call("DEBUG", "FLUSHALL") == "OK"
+        yield connection

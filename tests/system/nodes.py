@@ -14,11 +14,12 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 ROOT = Path(__file__).resolve().parents[2]
 WAIT_S = 15.0  # for anything that should happen soon, on a machine that may be busy
@@ -249,6 +250,12 @@ class Cluster:
         """Kill what runs."""
         for node in self.nodes:
             node.kill()
+
+    @contextmanager
+    def connections(self) -> Iterator[list[Resp]]:
+        """One connection to each node, closed at the end."""
+        with ExitStack() as stack:
+            yield [stack.enter_context(node.connect()) for node in self.nodes]
 
     def join(self, host: str = "127.0.0.1") -> Cluster:
         """Let the first node meet the others, and wait for the mesh."""

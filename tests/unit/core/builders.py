@@ -262,6 +262,13 @@ class Node:
         assert bool(answers) == is_answered, f"{command}: {answers!r}"
         return answers
 
+    def ask(self, command: cmd.Command, *, client: ClientId = ME) -> list[Reply]:
+        """A command that may ask silent members first; what the client is answered in the end."""
+        before = len(self.replies)
+        self.do(command, client=client)
+        self.advance(self.state.limits.ask_cluster_ms)
+        return [reply for to, reply in self.replies[before:] if to == client]
+
     def hear(self, peer: NodeId, *messages: msg.Message, boot: int | None = None) -> None:
         """Statements of a peer, at its boot in the view unless another is given."""
         for message in messages:
@@ -269,6 +276,12 @@ class Node:
             its_boot = known.boot if boot is None and known is not None else boot or BOOT
             self.engine.receive(peer, its_boot, reread([message])[0])
             self._take()
+
+    def hear_many(self, peer: NodeId, messages: Iterable[msg.Message]) -> None:
+        """Thousands of statements, checked once at the end."""
+        for message in messages:
+            self.engine.receive(peer, self.view.members[peer].boot, message)
+        self._take()
 
     def see(self, seen: ClusterView) -> None:
         """Membership's view changes."""

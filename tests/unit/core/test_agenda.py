@@ -63,7 +63,10 @@ def test_agenda_equals_a_plain_list_of_bookings(plan: list[tuple[str, int, int]]
             now += offset
             woken = due(agenda, now)
             expected = sorted((at, n) for n, at in model.items() if at <= now)
-            assert sorted((model[i.number], i.number) for i in woken if isinstance(i, Item)) == expected
+            assert (
+                sorted((model[i.number], i.number) for i in woken if isinstance(i, Item))
+                == expected
+            )
             times = [model[i.number] for i in woken if isinstance(i, Item)]
             assert times == sorted(times), "woken out of order"
             model = {n: at for n, at in model.items() if at > now}
@@ -78,8 +81,8 @@ def test_agenda_equals_a_plain_list_of_bookings(plan: list[tuple[str, int, int]]
 def test_owner_who_sleeps_until_next_at_wakes_each_item_on_the_millisecond(plan: list[int]) -> None:
     agenda = Agenda()
     items = {Item(n): START + offset for n, offset in enumerate(plan)}
-    for item, at in items.items():
-        agenda.book(item, at)
+    for item, booked in items.items():
+        agenda.book(item, booked)
     now, turns = START, 0
     while (at := agenda.next_at()) is not None:
         now, turns = max(now, at), turns + 1

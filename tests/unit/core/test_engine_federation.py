@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -36,7 +37,11 @@ def asked(node: Node, ms: int, *, step_ms: int = 5) -> list[tuple[int, Any, int]
     """(ms since NOW, peer, count) of each NEEDJOBS."""
     found = []
     for _ in range(0, ms + 1, step_ms):
-        found += [(node.now_ms - NOW, to, said.count) for to, said in node.said if isinstance(said, msg.NeedJobs)]
+        found += [
+            (node.now_ms - NOW, to, said.count)
+            for to, said in node.said
+            if isinstance(said, msg.NeedJobs)
+        ]
         node.said.clear()
         node.advance(step_ms)
     return found
@@ -66,7 +71,7 @@ def test_w18_the_broadcast_backs_off_to_30_s_and_never_bursts() -> None:
     node = Node(view(up=(B,)))
     node.do(cmd.GetJob((b"q",)))
     times = [at for at, _, _ in asked(node, 3_600_000, step_ms=500)]
-    gaps = [later - earlier for earlier, later in zip(times, times[1:], strict=False)]
+    gaps = [later - earlier for earlier, later in pairwise(times)]
     assert gaps[:5] == [2_000, 4_000, 8_000, 16_000, 30_000]
     assert set(gaps[5:]) == {30_000}
 
@@ -84,7 +89,7 @@ def test_sources_are_asked_after_25_ms_doubling_to_2_s_and_reset_by_each_import(
     node.hear(B, your_job(1))
     node.do(cmd.GetJob((b"q",)))
     times = [at for at, to, count in asked(node, 4_000) if count > 1 and to == B]
-    gaps = [later - earlier for earlier, later in zip(times, times[1:], strict=False)]
+    gaps = [later - earlier for earlier, later in pairwise(times)]
     assert gaps[:7] == [25, 50, 100, 200, 400, 800, 1_600]
     node.hear(B, your_job(2))
     node.do(cmd.GetJob((b"q",)))
@@ -152,7 +157,17 @@ def test_who_stopped_waiting_asks_no_more() -> None:
 
 @pytest.mark.parametrize(
     ("length", "count", "given"),
-    [(0, 5, 0), (1, 5, 1), (2, 5, 1), (3, 1, 1), (9, 5, 4), (10, 5, 5), (50, 5, 5), (300, 100, 100), (150, 100, 75)],
+    [
+        (0, 5, 0),
+        (1, 5, 1),
+        (2, 5, 1),
+        (3, 1, 1),
+        (9, 5, 4),
+        (10, 5, 5),
+        (50, 5, 5),
+        (300, 100, 100),
+        (150, 100, 75),
+    ],
 )
 def test_a_short_queue_gives_half_at_least_one(length: int, count: int, given: int) -> None:
     node = Node(UP)
@@ -246,7 +261,7 @@ def test_a_consumer_here_goes_before_a_remembered_question() -> None:
 # Receiving
 
 
-def test_your_jobs_are_queued_confirmed_and_logged() -> None:
+def test_w8_your_jobs_are_queued_confirmed_and_in_the_log() -> None:
     """W-8: imports are in the log."""
     node = Node(UP)
     node.hear(B, your_job(1))

@@ -50,7 +50,7 @@ def ids_said(node: Node) -> list[bytes]:
 
 def walk_on(node: Node, *, rounds: int = 100) -> list[list[bytes]]:
     """Answer each batch until the walk ends; the ids of each batch."""
-    batches = []
+    batches: list[list[bytes]] = []
     for _ in range(rounds):
         node.advance(10)
         ends = node.told(msg.Walk)
@@ -146,13 +146,16 @@ def test_f8_flapping_starts_no_walk_before_the_gap_of_1_s_doubling() -> None:
     node.see(UP)
     node.clear()
     node.advance(60_000)
-    assert set(ids_said(node)) == {job_id(0), job_id(1), job_id(2)}, "and yet all is said after the last flap"
+    assert set(ids_said(node)) == {job_id(0), job_id(1), job_id(2)}, (
+        "and yet all is said after the last flap"
+    )
 
 
 def test_work_of_a_turn_is_bounded_however_many_jobs_there_are() -> None:
     node = Node(view(up=(B, C)))
-    for n in range(5_000):
-        node.hear(C, copy(job_id(n), A, C, spec=spec(retry_ms=DAY_MS // 2)))
+    node.hear_many(
+        C, [copy(job_id(n), A, C, spec=spec(retry_ms=DAY_MS // 2)) for n in range(5_000)]
+    )
     node.see(view(up=(C,), cut=(B,)))
     node.clear()
     node.see(view(up=(B, C)))
@@ -201,7 +204,9 @@ def test_a_waiting_addjob_says_its_copy_again() -> None:
     assert len(node.told(msg.ReplJob, to=B)) >= 1
 
 
-@pytest.mark.parametrize("said", [[(BOOT, 1), (BOOT, 1), (BOOT, 1)], [(BOOT, 1), (BOOT - 1, 9)], [(BOOT, 2), (BOOT, 1)]])
+@pytest.mark.parametrize(
+    "said", [[(BOOT, 1), (BOOT, 1), (BOOT, 1)], [(BOOT, 1), (BOOT - 1, 9)], [(BOOT, 2), (BOOT, 1)]]
+)
 def test_heal_is_obeyed_once_for_each_number_of_a_boot(said: list[tuple[int, int]]) -> None:
     """B4.1."""
     node = node_with_shared(1)
@@ -235,7 +240,10 @@ def test_equal_facts_cost_the_receiver_nothing_but_the_answer_to_the_batch() -> 
     world.sent.clear()
     world.heal()
     world.advance(500)
-    by_type = {kind: [each for _, _, each in world.sent if isinstance(each, kind)] for kind in (msg.Told, msg.Queued)}
+    by_type = {
+        kind: [each for _, _, each in world.sent if isinstance(each, kind)]
+        for kind in (msg.Told, msg.Queued)
+    }
     assert len(by_type[msg.Told]) <= 2 * 2 * 20
     assert len(by_type[msg.Queued]) == 0
 
@@ -256,7 +264,15 @@ def test_facts_that_met_on_no_side_meet_after_the_heal() -> None:
     world.heal()
     world.advance(10_000)
     jobs = [node.job(id_) for node in world.nodes.values()]
-    assert len({(j.holders, tuple(sorted(j.dispatches.items())), tuple(sorted(j.nacks.items()))) for j in jobs}) == 1
+    assert (
+        len(
+            {
+                (j.holders, tuple(sorted(j.dispatches.items())), tuple(sorted(j.nacks.items())))
+                for j in jobs
+            }
+        )
+        == 1
+    )
     assert sum(jobs[0].dispatches.values()) == 2
     assert [state_name(node, id_) for node in world.nodes.values()].count("queued") <= 1
 
@@ -264,9 +280,9 @@ def test_facts_that_met_on_no_side_meet_after_the_heal() -> None:
 def test_what_a_lost_node_had_queued_is_asked_for_at_once_in_bounded_steps() -> None:
     """B1.5."""
     node = Node(UP)
-    for n in range(3_000):
-        node.hear(B, copy(job_id(n), A, B, spec=spec(retry_ms=DAY_MS // 2)))
-        node.hear(B, msg.Queued(job_id(n), facts(A, B, is_queued=True)))
+    ids = [job_id(n) for n in range(3_000)]
+    node.hear_many(B, [copy(each, A, B, spec=spec(retry_ms=DAY_MS // 2)) for each in ids])
+    node.hear_many(B, [msg.Queued(each, facts(A, B, is_queued=True)) for each in ids])
     node.see(view(suspect=(B,)))
     node.leap(0)
     assert 0 < node.state.by_state[2] <= 2_000

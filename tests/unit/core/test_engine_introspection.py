@@ -52,7 +52,9 @@ def qstat(node: Node) -> dict[bytes, Any]:
     return dict(zip(flat[::2], flat[1::2], strict=True))
 
 
-@pytest.mark.parametrize("kind", [kind for kind in STATES if kind not in ("none", "mark", "tombstone")])
+@pytest.mark.parametrize(
+    "kind", [kind for kind in STATES if kind not in ("none", "mark", "tombstone")]
+)
 def test_show_tells_disques_15_names_in_order(kind: str) -> None:
     """U26: ours may come after them."""
     node, id_ = node_with(kind, UP)
@@ -113,7 +115,14 @@ def test_show_of_a_dummy_has_nothing_made_up() -> None:
     """Reference 1.6: C shows uninitialised memory; 0 and nil are right."""
     node, id_ = node_with("dummy", UP)
     shown = node.shown(id_)
-    assert [shown[key] for key in (b"queue", b"repl", b"ctime", b"delay", b"retry", b"body")] == [None, 0, 0, 0, 0, None]
+    assert [shown[key] for key in (b"queue", b"repl", b"ctime", b"delay", b"retry", b"body")] == [
+        None,
+        0,
+        0,
+        0,
+        0,
+        None,
+    ]
     assert shown[b"nodes-delivered"] == []
 
 
@@ -170,7 +179,10 @@ def test_qstat_counts_blocked_clients() -> None:
     assert qstat(node)[b"blocked"] == 3
 
 
-@pytest.mark.parametrize(("flags", "word"), [(0, b"none"), (PAUSE_IN, b"in"), (PAUSE_OUT, b"out"), (PAUSE_IN | PAUSE_OUT, b"all")])
+@pytest.mark.parametrize(
+    ("flags", "word"),
+    [(0, b"none"), (PAUSE_IN, b"in"), (PAUSE_OUT, b"out"), (PAUSE_IN | PAUSE_OUT, b"all")],
+)
 def test_qstat_names_the_pause(flags: int, word: bytes) -> None:
     node = Node()
     queue_of(node.state, b"q").pause = flags
@@ -190,7 +202,9 @@ def test_qlen_counts_what_is_queued_here() -> None:
 def test_u22_counters_by_state_add_up_to_the_registered_jobs(kind: str) -> None:
     node, _ = node_with(kind, UP)
     told = node.engine.statistics()
-    by_state = told.waiting_jobs + told.active_jobs + told.queued_jobs + told.moving_jobs + told.done_jobs
+    by_state = (
+        told.waiting_jobs + told.active_jobs + told.queued_jobs + told.moving_jobs + told.done_jobs
+    )
     assert by_state == told.registered_jobs
     assert (told.tombstones, told.marks, told.dummies) == tuple(
         int(kind == each) for each in ("tombstone", "mark", "dummy")
@@ -205,7 +219,12 @@ def test_totals_count_what_happened() -> None:
     node.do(cmd.AddJob(b"q", b"x", 100, replicate=2))
     node.advance(100)
     told = node.engine.statistics()
-    assert (told.added_total, told.delivered_total, told.acked_total, told.norepl_total) == (3, 2, 2, 1)
+    assert (told.added_total, told.delivered_total, told.acked_total, told.norepl_total) == (
+        3,
+        2,
+        2,
+        1,
+    )
 
 
 # check() must be able to fail: each planted fault is seen

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -32,9 +33,12 @@ ONCE = spec(retry_ms=0, replicate=1)
 UP = view(up=(B,))
 
 
-def move(n: int, *, settled: int = 1, boot: int = BOOT, source_boot: int = BOOT, id_: JobId | None = None) -> msg.Move:
+def move(
+    n: int, *, settled: int = 1, boot: int = BOOT, source_boot: int = BOOT, id_: JobId | None = None
+) -> msg.Move:
     """Number n of B, which carries the n-th job."""
-    return msg.Move(source_boot, boot, n, settled, id_ or job_id(n, is_retried=False), ONCE, b"x", DAY_MS)
+    name = id_ or job_id(n, is_retried=False)
+    return msg.Move(source_boot, boot, n, settled, name, ONCE, b"x", DAY_MS, 0)
 
 
 def ask(n: int, *, boot: int = BOOT, source_boot: int = BOOT) -> msg.AskMove:
@@ -71,7 +75,11 @@ def test_a_move_is_taken_queued_logged_and_confirmed() -> None:
     ("history", "answers", "owned"),
     [
         ([move(1), move(1)], [(1, True), (1, True)], [1]),  # doubled
-        ([move(2), move(1)], [(2, True), (1, False)], [2]),  # overtaken: closed, the source is owner again
+        (
+            [move(2), move(1)],
+            [(2, True), (1, False)],
+            [2],
+        ),  # overtaken: closed, the source is owner again
         ([ask(1), move(1)], [(1, False), (1, False)], []),  # asked before it came: closed
         ([move(1), ask(1)], [(1, True), (1, True)], [1]),
         ([move(1), move(2, settled=2), ask(2)], [(1, True), (2, True), (2, True)], [1, 2]),
@@ -81,7 +89,9 @@ def test_a_move_is_taken_queued_logged_and_confirmed() -> None:
         ([move(1), ask(1, boot=BOOT - 1)], [(1, True)], [1]),
     ],
 )
-def test_receiver(history: list[msg.Message], answers: list[tuple[int, bool]], owned: list[int]) -> None:
+def test_receiver(
+    history: list[msg.Message], answers: list[tuple[int, bool]], owned: list[int]
+) -> None:
     node = Node(UP)
     node.hear(B, *history)
     assert said_of(node) == answers
@@ -95,9 +105,9 @@ def test_a_receiver_may_refuse_and_the_number_is_closed(why: str) -> None:
         queue_of(node.state, b"q").pause = PAUSE_IN
     refused = move(1)
     if why == "expired":
-        refused = msg.Move(BOOT, BOOT, 1, 1, job_id(1, is_retried=False), ONCE, b"x", 0)
+        refused = msg.Move(BOOT, BOOT, 1, 1, job_id(1, is_retried=False), ONCE, b"x", 0, 0)
     elif why == "retried":
-        refused = msg.Move(BOOT, BOOT, 1, 1, job_id(1), spec(), b"x", DAY_MS)
+        refused = msg.Move(BOOT, BOOT, 1, 1, job_id(1), spec(), b"x", DAY_MS, 0)
     node.hear(B, refused, ask(1))
     assert said_of(node) == [(1, False), (1, False)]
     assert not node.state.jobs
@@ -152,7 +162,9 @@ def test_a_move_is_urgent_in_the_log_before_it_leaves_and_the_job_leaves_its_que
     """B6.8."""
     node, id_ = moving()
     assert state_name(node, id_) == "moving"
-    assert [(each.kind, each.fields[:2], each.is_urgent) for each in node.records] == [("move", (id_, B), True)]
+    assert [(each.kind, each.fields[:2], each.is_urgent) for each in node.records] == [
+        ("move", (id_, B), True)
+    ]
     (sent,) = node.told(msg.Move, to=B)
     assert (sent.boot, sent.source_boot, sent.n, sent.settled) == (BOOT, BOOT, 1, 1)
     assert node.get() == []
@@ -208,7 +220,7 @@ def test_silence_is_asked_about_never_sent_again() -> None:
         assert not node.told(msg.Move)
         node.said.clear()
     assert times[:6] == [1, 2, 4, 8, 16, 32]
-    assert {later - earlier for earlier, later in zip(times[6:], times[7:], strict=False)} == {30}
+    assert {later - earlier for earlier, later in pairwise(times[6:])} == {30}
     assert state_name(node, id_) == "moving"
 
 
@@ -286,7 +298,7 @@ def test_b9_3_an_ack_at_the_source_reaches_the_receiver() -> None:
     assert world.registered() == [0, 0]
 
 
-def test_w52_retry_0_jobs_on_two_nodes_both_reach_one_consumer_once() -> None:
+def test_u52_retry_0_jobs_on_two_nodes_both_reach_one_consumer_once() -> None:
     """U52: import is a move, not a retry."""
     world = World.of(A, B)
     a, b = world.nodes.values()

@@ -7,6 +7,7 @@ from typing import Any
 import attrs
 import pytest
 
+from cluster.nodeid import NodeId
 from disque.core import commands as cmd
 from disque.core import messages as msg
 from disque.core.delivery import queue_of
@@ -40,16 +41,25 @@ from tests.unit.core.builders import (
 
 NO_NODES = Failure("NOREPL", "Not enough reachable nodes for the requested replication level")
 TIMED_OUT = Failure("NOREPL", "Timeout reached before replicating to the requested number of nodes")
-REMOVED = Failure("NOREPL", "job removed (expired?) before the requested replication level was achieved")
+REMOVED = Failure(
+    "NOREPL", "job removed (expired?) before the requested replication level was achieved"
+)
 LEAVING = Failure("LEAVING", "This node is leaving the cluster, please connect to a different one")
-RETRY_0 = Failure("ERR", "With RETRY set to 0 please explicitly set  REPLICATE to 1 (at-most-once delivery)")
-DELAYED = Failure("ERR", "The specified DELAY is greater than TTL. Job refused since would never be delivered")
+RETRY_0 = Failure(
+    "ERR", "With RETRY set to 0 please explicitly set  REPLICATE to 1 (at-most-once delivery)"
+)
+DELAYED = Failure(
+    "ERR", "The specified DELAY is greater than TTL. Job refused since would never be delivered"
+)
 TOO_LONG = Failure("MAXLEN", "Queue is already longer than the specified MAXLEN count")
 PAUSED = Failure("PAUSED", "Queue paused in input, try later")
 
 # Each is wrong in one more way than the next; the first complaint wins (reference 1.1, validation order 3-8).
 WRONG = [
-    (cmd.AddJob(b"q", b"", 0, replicate=9, retry_ms=0, delay_ms=9_000, ttl_ms=9_000, maxlen=1), RETRY_0),
+    (
+        cmd.AddJob(b"q", b"", 0, replicate=9, retry_ms=0, delay_ms=9_000, ttl_ms=9_000, maxlen=1),
+        RETRY_0,
+    ),
     (cmd.AddJob(b"q", b"", 0, replicate=9, delay_ms=9_000, ttl_ms=9_000, maxlen=1), DELAYED),
     (cmd.AddJob(b"q", b"", 0, replicate=9, maxlen=1), NO_NODES),
     (cmd.AddJob(b"q", b"", 0, replicate=1, maxlen=1), TOO_LONG),
@@ -58,7 +68,9 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("command", "complaint"), WRONG, ids=[w.code for _, w in WRONG])
-def test_addjob_is_refused_in_disques_order_and_words(command: cmd.AddJob, complaint: Failure) -> None:
+def test_addjob_is_refused_in_disques_order_and_words(
+    command: cmd.AddJob, complaint: Failure
+) -> None:
     node = Node(view(up=(B,)))
     node.add()
     queue_of(node.state, b"q").pause = PAUSE_IN
@@ -81,9 +93,12 @@ def test_explicit_replicate_beyond_what_may_be_had_is_norepl_at_once(is_async: b
     assert Node(view(up=(B, C), leaving=(C,))).do(command) == [NO_NODES]
 
 
-def test_a_leaving_node_takes_no_job() -> None:
+def test_a_leaving_node_queues_no_new_job_here() -> None:
+    """B5.1: refused, or held by peers alone."""
     node = Node(view(up=(B,), leaving=(A,)))
-    assert node.do(cmd.AddJob(b"q", b"", 0, replicate=1)) == [LEAVING]
+    node.do(cmd.AddJob(b"q", b"", 0, replicate=1, retry_ms=RETRY_MS))
+    assert node.get() == []
+    assert node.state.by_state[JobState.QUEUED] == 0
 
 
 @pytest.mark.parametrize("length", [0, 1, 2])
@@ -108,13 +123,17 @@ def test_maxlen_counts_the_queue_not_what_is_leased() -> None:
     ("ttl_ms", "retry_ms"),
     [(DAY_MS, 300_000), (100_000, 10_000), (99_999, 9_000), (9_000, 1_000), (1_000, 1_000)],
 )
-def test_default_retry_is_a_tenth_of_ttl_in_whole_seconds_from_1_to_300(ttl_ms: int, retry_ms: int) -> None:
+def test_default_retry_is_a_tenth_of_ttl_in_whole_seconds_from_1_to_300(
+    ttl_ms: int, retry_ms: int
+) -> None:
     node = Node()
     id_ = node.add(retry_ms=None, ttl_ms=ttl_ms)
     assert node.job(id_).retry_ms == retry_ms
 
 
-@pytest.mark.parametrize(("peers", "replicate"), [((), 1), ((B,), 2), ((B, C), 3), ((B, C, D, E), 3)])
+@pytest.mark.parametrize(
+    ("peers", "replicate"), [((), 1), ((B,), 2), ((B, C), 3), ((B, C, D, E), 3)]
+)
 def test_default_replicate_is_three_or_the_size_of_the_cluster(peers: Any, replicate: int) -> None:
     """U26."""
     node = Node(view(up=peers))
@@ -239,10 +258,10 @@ def asked_at(node: Node, ms: int) -> dict[int, list[Any]]:
 
 def test_one_more_node_after_50_100_200_ms_and_no_more_than_replicate_extra() -> None:
     """B7, D: never a big body to the whole cluster."""
-    peers = [A.replace("a", digit) for digit in "12345678"]
-    node = Node(view(up=peers))  # type: ignore[arg-type]
+    peers = [NodeId(digit * 40) for digit in "12345678"]
+    node = Node(view(up=peers))
     id_ = add(node, replicate=2)
-    order = salted(id_, peers)  # type: ignore[type-var]
+    order = salted(id_, peers)
     told = asked_at(node, 4_000)
     first_asked = {peer: at for at, group in reversed(told.items()) for peer in group}
     assert first_asked == {order[0]: 0, order[1]: 50, order[2]: 150}
@@ -318,7 +337,11 @@ def test_another_spec_under_a_known_id_is_dropped_and_counted() -> None:
     before = node.job(job_id(1)).spec
     node.clear()
     node.hear(B, copy(job_id(1), A, B, C, spec=spec(queue=b"other")))
-    assert (node.said, node.job(job_id(1)).spec, node.job(job_id(1)).holders) == ([], before, (A, B))
+    assert (node.said, node.job(job_id(1)).spec, node.job(job_id(1)).holders) == (
+        [],
+        before,
+        (A, B),
+    )
     assert node.state.counts.spec_conflicts == 1
 
 

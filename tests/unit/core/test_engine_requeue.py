@@ -1,4 +1,4 @@
-"""Queueing again: asking first, the answers, ties, NACK, ENQUEUE, DEQUEUE, WORKING (B1, M7-M11, M22; reference 1.7-1.9)."""
+"""Queueing again: asking first, the answers, ties; NACK, ENQUEUE, DEQUEUE, WORKING (B1, M7-M11, M22)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ ASK_WAIT_MS = 500
 UP = view(up=(B, C))
 
 
-def replica(*, first: object = A, holders: tuple[object, ...] = (A, B), **options: object) -> tuple[Node, JobId]:
+def replica(
+    *, first: object = A, holders: tuple[object, ...] = (A, B), **options: object
+) -> tuple[Node, JobId]:
     """A replica at A, with `first` first in salted order of its holders; due RETRY from NOW."""
     id_ = salted_id(holders, first=first)  # type: ignore[arg-type]
     node = Node(view(up=[n for n in holders if n != A], **options))  # type: ignore[misc, arg-type]
@@ -84,7 +86,10 @@ def test_f1_holders_ask_in_salted_order_a_step_apart(place: int) -> None:
     assert asked_at(node, RETRY_MS + 3_000)[0] == RETRY_MS + place * STEP_MS
 
 
-@pytest.mark.parametrize(("retry_ms", "step_ms"), [(500, 50), (1_000, 50), (4_000, 200), (10_000, 500), (DAY_MS // 2, 500)])
+@pytest.mark.parametrize(
+    ("retry_ms", "step_ms"),
+    [(500, 50), (1_000, 50), (4_000, 200), (10_000, 500), (DAY_MS // 2, 500)],
+)
 def test_the_step_is_a_twentieth_of_retry_from_50_to_500_ms(retry_ms: int, step_ms: int) -> None:
     id_ = salted_id((A, B), first=B)
     node = Node(view(up=(B,)))
@@ -125,7 +130,9 @@ def test_no_answer_for_500_ms_is_no_objection() -> None:
 def test_queued_once_all_who_were_asked_have_nothing_against_it(answer: str) -> None:
     node, id_ = replica(holders=(A, B, C))
     node.advance(RETRY_MS)
-    said: msg.Message = msg.Have(id_, facts(A, B, C)) if answer == "have" else msg.Unknown(id_, BOOT, 1)
+    said: msg.Message = (
+        msg.Have(id_, facts(A, B, C)) if answer == "have" else msg.Unknown(id_, BOOT, 1)
+    )
     node.hear(B, said)
     node.hear(B, said)
     assert state_name(node, id_) == "active"
@@ -138,7 +145,10 @@ def test_who_knows_better_is_obeyed(kind: str) -> None:
     node, id_ = replica()
     node.advance(RETRY_MS)
     said: dict[str, tuple[msg.Message, str]] = {
-        "lease": (msg.Leased(id_, facts(A, B, dispatches={B: 1}, leases={B: (NOW + 9, 3_000)})), "leased"),
+        "lease": (
+            msg.Leased(id_, facts(A, B, dispatches={B: 1}, leases={B: (NOW + 9, 3_000)})),
+            "leased",
+        ),
         "waiting": (msg.Waiting(id_, 3_000), "active"),
         "queued": (msg.Queued(id_, facts(A, B, is_queued=True)), "active"),
         "done": (msg.SetAck(id_, Reason.ACKED, (A, B), (B,), DAY_MS), "tombstone"),
@@ -160,7 +170,8 @@ def test_a_lease_that_ended_is_asked_for_again_at_its_end() -> None:
 def test_w32_a_queued_winner_is_asked_ever_more_rarely() -> None:
     """W-32, B1.5: RETRY x 2^k, at most max(RETRY, 600 s)."""
     node, id_ = replica()
-    gaps, last = [], node.now_ms
+    gaps: list[int] = []
+    last = node.now_ms
     while len(gaps) < 9:
         node.advance(500)
         if node.told(msg.WillQueue):
@@ -172,7 +183,10 @@ def test_w32_a_queued_winner_is_asked_ever_more_rarely() -> None:
 
 
 def test_w32_a_hundred_unconsumed_jobs_make_no_storm() -> None:
-    """W-32: C Disque sent 6,628 messages in 5 s, for ever; RETRY 1, REPLICATE 3. Here asks at 1, 2, 4, 8 ... s."""
+    """W-32: C Disque sent 6,628 messages in 5 s, for ever (RETRY 1, REPLICATE 3).
+
+    Here each replica asks at 1, 2, 4, 8 ... s.
+    """
     world = World.of(A, B, C)
     for n in range(100):
         world.nodes[A].do(
@@ -181,7 +195,9 @@ def test_w32_a_hundred_unconsumed_jobs_make_no_storm() -> None:
     world.advance(200)
     world.sent.clear()
     world.advance(5_000, step_ms=100)
-    assert len(world.sent) <= 2 * 3 * (2 + 2) * 100, "2 replicas, 3 times, 2 holders asked, 2 answers"
+    assert len(world.sent) <= 2 * 3 * (2 + 2) * 100, (
+        "2 replicas, 3 times, 2 holders asked, 2 answers"
+    )
     assert [len(node.state.queues.get(b"q", ())) for node in world.nodes.values()] == [100, 0, 0]
 
 
@@ -191,11 +207,20 @@ def test_w32_a_hundred_unconsumed_jobs_make_no_storm() -> None:
 @pytest.mark.parametrize(
     ("kind", "answer"),
     [
-        ("none", msg.Unknown), ("dummy", msg.SetAck), ("waiting", msg.Waiting), ("active", msg.Have), ("leased", msg.Leased),
-        ("queued", msg.Queued), ("done", msg.SetAck), ("tombstone", msg.DelJob), ("mark", msg.SetAck),
+        ("none", msg.Unknown),
+        ("dummy", msg.SetAck),
+        ("waiting", msg.Waiting),
+        ("active", msg.Have),
+        ("leased", msg.Leased),
+        ("queued", msg.Queued),
+        ("done", msg.SetAck),
+        ("tombstone", msg.DelJob),
+        ("mark", msg.SetAck),
     ],
-)  # fmt: skip
-def test_willqueue_is_answered_by_the_first_that_holds(kind: str, answer: type[msg.Message]) -> None:
+)
+def test_willqueue_is_answered_by_the_first_that_holds(
+    kind: str, answer: type[msg.Message]
+) -> None:
     node, id_ = node_with(kind, UP)
     node.hear(B, msg.WillQueue(id_, facts(A, B)))
     assert [type(each) for to, each in node.said if to == B] == [answer]
@@ -227,7 +252,9 @@ def both_queued(first: object) -> tuple[World, JobId]:
 
 @pytest.mark.parametrize("speaker", [A, B])
 @pytest.mark.parametrize("first", [A, B])
-def test_w10_of_two_queued_copies_the_first_in_salted_order_stays_whoever_speaks(first: object, speaker: object) -> None:
+def test_w10_of_two_queued_copies_the_first_in_salted_order_stays_whoever_speaks(
+    first: object, speaker: object
+) -> None:
     """W-10: symmetrical."""
     world, id_ = both_queued(first)
     node = world.nodes[speaker]  # type: ignore[index]
@@ -332,11 +359,15 @@ def test_nack_at_another_holder_shortens_the_lease() -> None:
     assert [len(node.get()) for node in (b, a)] == [1, 0]
 
 
-@pytest.mark.parametrize("kind", ["none", "dummy", "waiting", "queued", "moving", "done", "tombstone", "mark", "spent"])
+@pytest.mark.parametrize(
+    "kind", ["none", "dummy", "waiting", "queued", "moving", "done", "tombstone", "mark", "spent"]
+)
 @pytest.mark.parametrize("command", [cmd.Nack, cmd.Enqueue])
-def test_only_active_copies_are_given_back(kind: str, command: type[cmd.Nack | cmd.Enqueue]) -> None:
+def test_only_active_copies_are_given_back(
+    kind: str, command: type[cmd.Nack | cmd.Enqueue]
+) -> None:
     node, id_ = node_with(kind, UP)
-    assert node.do(command((id_,)), client=OTHER) == [0]
+    assert node.ask(command((id_,)), client=OTHER) == [0]
     assert state_name(node, id_) == kind
 
 
@@ -407,6 +438,7 @@ TOOLATE = Failure(
 def test_w24_working_on_what_is_over_is_an_error(kind: str, answer: Failure) -> None:
     """W-24."""
     node, id_ = node_with(kind, UP)
+    node.see(view())
     assert node.do(cmd.Working(id_)) == [answer]
 
 
@@ -414,7 +446,9 @@ def test_w24_working_is_too_late_after_half_of_the_life() -> None:
     """U10; judged by what is left, not by the origin's clock."""
     node = Node(view(up=(B,)))
     id_ = salted_id((A, B), first=A)
-    node.hear(B, msg.YourJobs(id_, spec(ttl_ms=40_000, ctime=1), b"", facts(A, B, expires_in=40_000)))
+    node.hear(
+        B, msg.YourJobs(id_, spec(ttl_ms=40_000, ctime=1), b"", facts(A, B, expires_in=40_000))
+    )
     node.get()
     node.advance(20_000)
     assert node.do(cmd.Working(id_)) == [RETRY_MS // 1_000]
@@ -476,7 +510,9 @@ def test_a_queue_paused_in_gets_no_retried_jobs_until_it_ends() -> None:
 # A restart (B1.9)
 
 
-def restarted(*, is_intact: bool, up: tuple[object, ...] = (), cut: tuple[object, ...] = ()) -> tuple[Node, JobId]:
+def restarted(
+    *, is_intact: bool, up: tuple[object, ...] = (), cut: tuple[object, ...] = ()
+) -> tuple[Node, JobId]:
     """A node whose log had a job held by A and B, RETRY 1 s."""
     before = Node(view(up=(B,)))
     before.hear(B, copy(job_id(1), A, B, spec=spec(retry_ms=1_000)))
@@ -523,5 +559,7 @@ def test_a_job_isnt_lost_when_its_origin_dies() -> None:
     world.split((A,), (B, C), is_suspected=True)
     world.advance(8_000)
     assert len(world.nodes[B].get() + world.nodes[C].get()) == 1
-    states = [node.job(next(iter(node.state.jobs))).state for node in list(world.nodes.values())[1:]]
+    states = [
+        node.job(next(iter(node.state.jobs))).state for node in list(world.nodes.values())[1:]
+    ]
     assert states == [JobState.ACTIVE, JobState.ACTIVE]

@@ -57,7 +57,16 @@ def stored(job: Job) -> tuple[Any, ...]:
     if job.is_done:
         return (job.holders, job.told, job.expires_at)
     burials = job.burials and (job.burials.count, job.burials.reason, job.burials.base)
-    return (job.spec, job.body, job.holders, dict(job.nacks), dict(job.covered), burials, job.expires_at, job.not_before)
+    return (
+        job.spec,
+        job.body,
+        job.holders,
+        dict(job.nacks),
+        dict(job.covered),
+        burials,
+        job.expires_at,
+        job.not_before,
+    )
 
 
 def assert_same_facts(before: Node, after: Node) -> None:
@@ -91,11 +100,14 @@ def test_a_job_of_any_state_comes_back_with_the_same_facts(kind: str) -> None:
     after = replayed(node, records)
     assert_same_facts(node, after)
     expected = {"waiting": "active", "leased": "active", "queued": "active"}.get(kind, kind)
-    assert state_name(after, id_) == expected, "a copy that was queued or leased comes back unqueued"
+    assert state_name(after, id_) == expected, (
+        "a copy that was queued or leased comes back unqueued"
+    )
 
 
+STEPS = ("add", "once", "get", "ack", "nack", "del", "copy", "your", "set", "told", "wait")
 steps = st.lists(
-    st.tuples(st.sampled_from(["add", "once", "get", "ack", "nack", "del", "copy", "your", "set", "told", "wait"]), st.integers(0, 3)),
+    st.tuples(st.sampled_from(STEPS), st.integers(0, 3)),
     min_size=1,
     max_size=25,
 )  # fmt: skip
@@ -106,16 +118,19 @@ steps = st.lists(
 def test_the_records_of_any_run_make_the_same_facts(plan: list[tuple[str, int]]) -> None:
     node = Node(UP)
     ids: list[JobId] = [job_id(n) for n in range(4)]
-    for what, n in plan:
+    for client, (what, n) in enumerate(plan, start=100):
         if what == "add":
-            node.do(cmd.AddJob(b"q", b"x", 0, replicate=1, retry_ms=RETRY_MS, max_deliveries=n), client=ClientId(n + 5))
+            node.do(
+                cmd.AddJob(b"q", b"x", 0, replicate=1, retry_ms=RETRY_MS, max_deliveries=n),
+                client=ClientId(client),
+            )
         elif what == "once":
             node.add(retry_ms=0)
         elif what == "get":
             ids += [JobId(each.id) for each in node.get(count=n + 1)]
         elif what in ("ack", "nack", "del"):
             make = {"ack": cmd.AckJob, "nack": cmd.Nack, "del": cmd.DelJob}[what]
-            node.do(make((ids[-1 - n % len(ids)],)))
+            node.do(make((ids[-1 - n % len(ids)],)), client=ClientId(client))
         elif what == "copy":
             node.hear(B, copy(ids[n], A, B))
         elif what == "your":
@@ -142,7 +157,12 @@ def test_a_dispatched_retry_0_job_is_never_dispatched_again() -> None:
     node, id_, records = node_and_records("spent")
     for is_intact in (True, False):
         after = replayed(node, records, is_intact=is_intact)
-        for command in (cmd.Enqueue((id_,)), cmd.Nack((id_,)), cmd.Dequeue((id_,)), cmd.Working(id_)):
+        for command in (
+            cmd.Enqueue((id_,)),
+            cmd.Nack((id_,)),
+            cmd.Dequeue((id_,)),
+            cmd.Working(id_),
+        ):
             after.do(command)
         after.see(UP)
         after.hear(B, msg.NeedJobs(b"q", 5))
@@ -155,7 +175,9 @@ def test_an_undelivered_retry_0_job_is_kept_by_an_intact_store_and_dropped_by_an
     """B6.7 (F11)."""
     node = Node()
     id_ = node.add(retry_ms=0)
-    intact, broken = (replayed(node, node.records, is_intact=is_intact) for is_intact in (True, False))
+    intact, broken = (
+        replayed(node, node.records, is_intact=is_intact) for is_intact in (True, False)
+    )
     intact.advance(1_000)
     assert [each.id for each in intact.get()] == [id_]
     broken.advance(1_000)
@@ -300,8 +322,11 @@ def test_records_read_back_from_msgpack_restore_as_well() -> None:
     for kind in STATES:
         if kind in ONCE:
             continue
-        node, id_, records = node_and_records(kind)
-        raw = [msgpack.unpackb(msgpack.packb([r.kind, r.fields]), strict_map_key=False) for r in records]
+        node, _, records = node_and_records(kind)
+        raw = [
+            msgpack.unpackb(msgpack.packb([r.kind, r.fields]), strict_map_key=False)
+            for r in records
+        ]
         after = replayed(node, [Record(kind_, tuple(fields)) for kind_, fields in raw])
         assert_same_facts(node, after)
         after.see(UP)

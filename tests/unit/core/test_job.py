@@ -108,8 +108,12 @@ def test_additional_deliveries_is_what_neither_first_nor_nack_explains(
     assert one.nack_count == sum(nacks.values())
 
 
-@pytest.mark.parametrize(("count", "queue"), [(0, b"q"), (1, b"dead-letters"), (2, b"q"), (3, b"dead-letters")])
-def test_effective_queue_is_the_dead_queue_while_the_burial_count_is_odd(count: int, queue: bytes) -> None:
+@pytest.mark.parametrize(
+    ("count", "queue"), [(0, b"q"), (1, b"dead-letters"), (2, b"q"), (3, b"dead-letters")]
+)
+def test_effective_queue_is_the_dead_queue_while_the_burial_count_is_odd(
+    count: int, queue: bytes
+) -> None:
     one = job(burials=Burials(count, 1, 0, NOW))
     assert (one.queue, one.is_dead) == (queue, queue != b"q")
 

@@ -24,7 +24,8 @@ keys = st.builds(key, st.integers(0, 9), st.integers(0, 50))
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(["add", "remove", "pop"]), keys), max_size=60))
 def test_pages_equal_a_sorted_list(plan: list[tuple[str, QueueKey]]) -> None:
-    pages, model = SortedPages(), []
+    pages = SortedPages()
+    model: list[QueueKey] = []
     for what, one in plan:
         if what == "add" and one not in model:
             pages.add(one)

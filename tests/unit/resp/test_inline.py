@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from disque.resp.inline import split_words
+from disque.resp.inline import quote_word, split_words
 
 
 @pytest.mark.parametrize(
@@ -51,3 +51,14 @@ def test_junk_gives_words_or_a_value_error(line: bytes) -> None:
     except ValueError:
         return
     assert all(isinstance(word, bytes) for word in words)
+
+
+@given(word=st.binary())
+def test_a_quoted_word_is_printable_and_comes_back(word: bytes) -> None:
+    quoted = quote_word(word)
+    assert all(32 <= byte < 127 for byte in quoted)
+    assert split_words(b"x " + quoted + b" y") == [b"x", word, b"y"]
+
+
+def test_quoting_is_readable() -> None:
+    assert quote_word(b'say "a\\b"\r\n\x00') == rb'"say \"a\\b\"\r\n\x00"'

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import attrs
 import pytest
 import trio
 import trio.testing
 
+from cluster.nodeid import NodeId
+from disque.core import messages as msg
 from disque.server.clients import READ_BYTES
-from disque.server.connection import KEPT_INPUT_MAX
-from tests.unit.server.world import running
+from disque.server.connection import KEPT_INPUT_MAX, OPEN_ADDS_MAX
+from tests.unit.server.world import World, running
 
 IDS = b"D-aaaaaaaa-aaaaaaaaaaaaaaaaaaaaaaaa-05a1"
 
@@ -153,3 +156,93 @@ async def test_many_pipelined_commands_let_others_have_their_turn() -> None:
         nursery.start_soon(busy.send, b"PING\r\n" * count)
         await other.ask(b"PING x\r\n", b"$1\r\nx\r\n")
         await busy.expect(b"+PONG\r\n" * count)
+
+
+def copies_never_come(world: World) -> None:
+    """Let every ADDJOB wait: the view has a second node that can be reached, and nobody is there."""
+    engine = world.broker.engine
+    peer = NodeId("b" * 40)
+    (own,) = engine.state.view.members.values()
+    other = attrs.evolve(own, id=peer, boot=1, is_reachable=True)
+    engine.view_changed(attrs.evolve(engine.state.view, members={own.id: own, peer: other}))
+
+
+def copy_stored(world: World, number: int) -> None:
+    """The peer says that it has stored the copy of the waiting ADDJOB of this number."""
+    engine = world.broker.engine
+    world.turns.open()
+    job = list(engine.state.adding)[number]
+    engine.receive(NodeId("b" * 40), 1, msg.GotJob(job, boot=1, clock=1))
+    world.turns.wake()
+
+
+async def test_addjobs_of_one_pipeline_wait_together_and_are_answered_in_order() -> None:
+    async with running() as world:
+        copies_never_come(world)
+        peer = world.connect()
+        await peer.send(
+            b"ADDJOB q a 0\r\nADDJOB q b 0\r\naddjob q c 0\r\nQLEN q\r\nADDJOB q d 0\r\n"
+        )
+        await trio.testing.wait_all_tasks_blocked()
+        ids = list(world.broker.engine.state.adding)
+        assert len(ids) == 3  # QLEN waits for them, and so does what is behind it
+        copy_stored(world, 2)
+        copy_stored(world, 1)
+        await trio.testing.wait_all_tasks_blocked()
+        copy_stored(world, 0)
+        assert [await peer.read_line() for _ in ids] == [b"+%b\r\n" % each for each in ids]
+        await peer.expect(b":3\r\n")
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(world.broker.engine.state.adding) == 1
+
+
+async def test_waiting_addjobs_of_one_connection_are_bounded() -> None:
+    async with running() as world, trio.open_nursery() as nursery:
+        copies_never_come(world)
+        peer = world.connect()
+        nursery.start_soon(peer.send, b"ADDJOB q a 0\r\n" * (OPEN_ADDS_MAX + 5))
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(world.broker.engine.state.adding) == OPEN_ADDS_MAX
+        copy_stored(world, 0)
+        await peer.read_line()
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(world.broker.engine.state.adding) == OPEN_ADDS_MAX
+
+
+async def test_client_that_ends_its_side_still_gets_its_addjobs_answered() -> None:
+    async with running() as world:
+        copies_never_come(world)
+        peer = world.connect()
+        await peer.send(b"ADDJOB q a 0\r\nQLEN q\r\n")
+        await peer.stream.send_eof()
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(world.broker.engine.state.adding) == 1
+        copy_stored(world, 0)
+        assert (await peer.read_line()).startswith(b"+D-")
+        await peer.expect(b":1\r\n")
+        await peer.expect_end()
+
+
+async def test_end_of_the_stream_ends_a_getjob_even_behind_an_addjob() -> None:
+    async with running() as world:
+        copies_never_come(world)
+        peer = world.connect()
+        await peer.send(b"ADDJOB q a 0\r\nGETJOB FROM other\r\n")
+        await peer.stream.send_eof()
+        await trio.testing.wait_all_tasks_blocked()
+        copy_stored(world, 0)
+        await peer.read_line()
+        await peer.expect_end()
+        assert world.broker.engine.statistics().blocked_clients == 0
+
+
+async def test_client_that_dies_takes_all_its_waiting_addjobs_back() -> None:
+    async with running() as world:
+        copies_never_come(world)
+        peer, other = world.connect(), world.connect()
+        await peer.send(b"ADDJOB q a 0\r\nADDJOB q b 0\r\n")
+        await trio.testing.wait_all_tasks_blocked()
+        await other.ask(b"CLIENT KILL ID 1\r\n", b":1\r\n")
+        await trio.testing.wait_all_tasks_blocked()
+        assert world.broker.engine.statistics().blocked_clients == 0
+        assert world.broker.engine.statistics().waiting_jobs == 0

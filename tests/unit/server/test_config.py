@@ -239,6 +239,32 @@ def test_what_is_not_built_or_not_offered_is_refused_at_start() -> None:
     assert refusal("--dir", "/no/such") == "dir '/no/such' can't be used: No such file or directory"
 
 
+@pytest.mark.parametrize(
+    ("lines", "text"),
+    [
+        ("rename-command NOSUCH x", "rename-command: there is no command 'nosuch'"),
+        ("rename-command QLEN show", "rename-command qlen: the name 'show' is taken"),
+        (
+            "rename-command QLEN x\nrename-command SHOW X",
+            "rename-command show: the name 'x' is taken",
+        ),
+    ],
+)
+def test_renames_that_cannot_be_are_refused(tmp_path: Path, lines: str, text: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        of_file(tmp_path, lines)
+    assert str(refused.value) == text
+
+
+def test_renames_may_swap_names(tmp_path: Path) -> None:
+    lines = "rename-command QLEN show\nrename-command SHOW qlen\n"
+    assert of_file(tmp_path, lines).rename_command == {"qlen": "show", "show": "qlen"}
+
+
+def test_address_to_announce_may_stand_in_brackets() -> None:
+    assert load(["--cluster-announce-host", "[::1]"], {}).config.cluster_announce_host == "::1"
+
+
 def test_dir_becomes_absolute_and_is_not_entered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,9 +6,8 @@ import pytest
 
 from disque.core.parsing import PARSED
 from disque.errors import CommandError
+from disque.server.admin import ADMIN
 from disque.server.table import COMMANDS, find_command
-
-LATER = b"monitor slowlog latency loadjob bgrewriteaof qpeek qscan jscan pause".split()
 
 
 def refusal(*words: bytes) -> str:
@@ -17,14 +16,9 @@ def refusal(*words: bytes) -> str:
     return f"{refused.value.code} {refused.value}"
 
 
-def test_there_are_32_commands_and_the_key_is_the_name() -> None:
-    assert len(COMMANDS) == 32
+def test_there_are_disques_32_commands_and_5_of_ours_and_the_key_is_the_name() -> None:
+    assert len(COMMANDS) == 37
     assert all(spec.name == name == name.lower() for name, spec in COMMANDS.items())
-
-
-def test_what_is_not_built_yet_is_unknown() -> None:
-    assert [name for name, spec in COMMANDS.items() if not spec.is_served] == LATER
-    assert refusal(b"QPEEK", b"q", b"1") == "ERR unknown command 'QPEEK'"
 
 
 @pytest.mark.parametrize(
@@ -37,6 +31,12 @@ def test_what_is_not_built_yet_is_unknown() -> None:
         (b"getjob", -2, b"write fast"),
         (b"loadjob", 2, b"write"),
         (b"pause", -3, b"readonly fast"),
+        (b"qstat", -2, b"readonly fast"),  # ours takes arguments
+        (b"globalqlen", -2, b"readonly"),
+        (b"qpurge", -2, b"write"),
+        (b"canceljob", -1, b"write"),
+        (b"revive", -1, b"write"),
+        (b"waitjob", -2, b"readonly"),
     ],
 )
 def test_rows_of_the_table(name: bytes, arity: int, flags: bytes) -> None:
@@ -49,8 +49,19 @@ def test_only_three_commands_are_refused_when_memory_is_short() -> None:
     assert denied == [b"addjob", b"enqueue", b"nack"]
 
 
-def test_every_parsed_command_is_served() -> None:
-    assert all(COMMANDS[name].is_served for name in PARSED)
+def test_every_command_has_somebody_who_answers_it() -> None:
+    assert PARSED | set(ADMIN) == set(COMMANDS)
+    assert not PARSED & set(ADMIN)
+
+
+def test_renamed_commands_answer_to_their_new_names_alone() -> None:
+    renames = {b"qlen": b"", b"length": b"qlen", b"shutdown": b""}
+    assert find_command([b"Length", b"q"], renames).name == b"qlen"
+    for name in (b"QLEN", b"shutdown"):
+        with pytest.raises(CommandError, match=f"unknown command '{name.decode()}'"):
+            find_command([name, b"q"], renames)
+    with pytest.raises(CommandError, match="for 'qlen' command"):
+        find_command([b"length"], renames)
 
 
 def test_names_are_found_in_any_case_and_shown_as_sent() -> None:

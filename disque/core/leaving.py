@@ -1,0 +1,155 @@
+"""CLUSTER LEAVING: a node hands over all that somebody may still need, then it is safe to stop (B5).
+
+It starts a node timeout after the command. A copy is dropped only after enough nodes that aren't leaving have promised,
+to that very question, to keep theirs.
+"""
+
+from __future__ import annotations
+
+from cluster.nodeid import NodeId
+from disque.core import messages as msg
+from disque.core.acks import leave_copy
+from disque.core.copies import add_holders, facts_of, remove, set_ack, tell_others
+from disque.core.federation import give_copy
+from disque.core.job import Job, JobState, Role
+from disque.core.moves import can_move_to, move_out, open_move
+from disque.core.state import Leaver, State, is_counted, is_willing, record, salted, send, wake
+
+_PASS_MS = 100  # between two steps of a pass
+_STEP_JOBS = 500  # jobs looked at in a step
+_AGAIN_MS = 2_000  # the same question about a job isn't asked sooner
+
+
+def leaving_view_changed(state: State) -> None:
+    """The flag was set, or cleared."""
+    if not state.view.is_leaving:
+        if state.leaver is not None:
+            state.agenda.cancel(state.leaver)
+            state.leaver = None
+        return
+    if state.leaver is None:
+        state.leaver = Leaver(state.now_ms + state.view.node_timeout_ms)
+        wake(state, state.leaver, state.leaver.begins_at)
+
+
+def is_safe_to_stop(state: State) -> bool:
+    """True if this node leaves and nobody needs anything from it; RETRY 0 jobs in doubt don't block (B5.5)."""
+    if state.leaver is None or state.now_ms < state.leaver.begins_at:
+        return False
+    return len(state.jobs) == state.by_state[JobState.MOVING]
+
+
+def leaver_due(state: State, leaver: Leaver) -> None:
+    """One bounded step of a pass over all jobs."""
+    if not leaver.ids:
+        leaver.ids = list(state.jobs)
+        alive = state.jobs
+        leaver.kept = {id_: nodes for id_, nodes in leaver.kept.items() if id_ in alive}
+        leaver.asked = {id_: at for id_, at in leaver.asked.items() if id_ in alive}
+    for _ in range(min(_STEP_JOBS, len(leaver.ids))):
+        job = state.jobs.get(leaver.ids.pop())
+        if job is not None and leaver.asked.get(job.id, -_AGAIN_MS) + _AGAIN_MS <= state.now_ms:
+            _hand_over(state, leaver, job)
+    wake(state, leaver, state.now_ms + _PASS_MS)
+
+
+def _hand_over(state: State, leaver: Leaver, job: Job) -> None:
+    if job.is_done:
+        _hand_over_end(state, leaver, job)
+    elif job.state in (JobState.WAITING, JobState.MOVING):
+        return
+    elif job.retry_ms:
+        _hand_over_copy(state, leaver, job)
+    else:
+        _hand_over_once(state, job)
+
+
+def _heirs(state: State, queue: bytes) -> list[NodeId]:
+    return [node for node in state.up if is_willing(state, node, queue)]
+
+
+def _hand_over_copy(state: State, leaver: Leaver, job: Job) -> None:
+    """At-least-once: enough copies elsewhere, then the place in the queue, then promises, then drop (B5.2-B5.4)."""
+    heirs = _heirs(state, job.queue)
+    holding = [n for n in heirs if n in job.claims and is_counted(state, n, job.claims[n])]
+    needed = max(1, min(job.live_spec.replicate, len(heirs)))
+    leaver.asked[job.id] = state.now_ms
+    if len(holding) < needed:
+        _copy_to_heirs(state, job, [n for n in heirs if n not in holding], needed - len(holding))
+        return
+    if job.state is JobState.QUEUED:
+        give_copy(state, job, salted(job.id, holding)[0])
+        return
+    if job.role is Role.DELIVERED:
+        tell_others(state, job, msg.Leased)
+    send(state, holding, msg.Keep(job.id, facts_of(state, job)))
+
+
+def _copy_to_heirs(state: State, job: Job, candidates: list[NodeId], count: int) -> None:
+    targets = tuple(salted(job.id, candidates)[:count])
+    if not targets:
+        return
+    body = job.body
+    assert body is not None, f"{job.id!r} is live without a body"
+    add_holders(state, job, targets)
+    send(state, targets, msg.ReplJob(job.id, job.live_spec, body, facts_of(state, job)))
+
+
+def on_kept(state: State, peer: NodeId, said: msg.Kept) -> None:
+    """A node that isn't leaving promises to keep its copy; with enough promises ours may go (B5.4)."""
+    leaver, job = state.leaver, state.jobs.get(said.id)
+    if leaver is None or job is None or job.is_done or job.state is not JobState.ACTIVE:
+        return
+    member = state.view.members[peer]
+    if member.is_leaving or said.boot != member.boot or state.now_ms < leaver.begins_at:
+        return
+    promised = leaver.kept.setdefault(job.id, {})
+    promised[peer] = None
+    heirs = _heirs(state, job.queue)
+    needed = max(1, min(job.live_spec.replicate, len(heirs)))
+    if sum([node in promised for node in heirs]) >= needed:
+        del leaver.kept[job.id]
+        leave_copy(state, job)
+
+
+def _hand_over_once(state: State, job: Job) -> None:
+    """At-most-once: what wasn't delivered moves; what was is of no use to anybody (B5.5)."""
+    if job.is_kept_out:
+        remove(state, job)
+        record(state, "gone", job.id)
+        return
+    for node in salted(job.id, _heirs(state, job.queue)):
+        if can_move_to(state, node, job.queue):
+            if job.state is JobState.QUEUED:
+                move_out(state, job, node)
+            else:
+                open_move(state, job, node)
+            return
+
+
+def _hand_over_end(state: State, leaver: Leaver, job: Job) -> None:
+    """An end that others must still hear goes on at another node, which becomes one of its holders (B5.6)."""
+    heirs = _heirs(state, b"")
+    if not job.is_dummy and any([node in job.told for node in heirs]):
+        remove(state, job)  # that node carries it on
+        record(state, "gone", job.id)
+        return
+    if not heirs:
+        return
+    leaver.asked[job.id] = state.now_ms
+    heir = salted(job.id, heirs)[0]
+    if job.is_dummy:
+        assert job.reason is not None
+        send(state, (heir,), msg.KeepDummy(job.id, job.reason))
+    else:
+        add_holders(state, job, (heir,))
+        send(state, (heir,), set_ack(state, job))
+
+
+def end_was_taken(state: State, peer: NodeId, job: Job) -> None:
+    """A peer has stored the end of a dummy that this leaving node handed over (B5.6)."""
+    if state.leaver is None or job.id not in state.dummies or state.view.members[peer].is_leaving:
+        return
+    if state.leaver.asked.get(job.id) is not None and state.now_ms >= state.leaver.begins_at:
+        remove(state, job)
+        record(state, "gone", job.id)

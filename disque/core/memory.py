@@ -1,0 +1,88 @@
+"""Accounted memory: what jobs and what is kept about them is charged, and what may go when it gets tight (M23).
+
+Charges are averages, calibrated against the resident size of a process; they move with every job, as Disque's do.
+"""
+
+from __future__ import annotations
+
+import enum
+from itertools import islice
+
+from disque.core.copies import remove
+from disque.core.state import Mark, State, Tombstone, record
+
+BASE_BYTES = 1 << 20  # a node without jobs
+JOB_BYTES = 800  # a live copy without its body
+END_BYTES = 500  # a done entry, dummies included
+TOMBSTONE_BYTES = 400
+MARK_BYTES = 300
+QUEUE_BYTES = 700
+WAIT_BYTES = 500  # a blocked client
+_EVICT_STEP = 1_000  # things evicted at a time
+
+
+class Pressure(enum.IntEnum):
+    """How tight memory is: over 75 % of maxmemory, over 95 % (reference 6.5)."""
+
+    NONE = 0
+    HIGH = 1  # new jobs are held by peers
+    FULL = 2  # evict, then refuse
+
+
+def used_memory(state: State) -> int:
+    """Accounted bytes."""
+    ends = len(state.undone) + len(state.dummies)
+    graves = len(state.tombstones) + len(state.long_tombstones)
+    return (
+        BASE_BYTES
+        + (len(state.jobs) - ends) * JOB_BYTES
+        + ends * END_BYTES
+        + state.body_bytes
+        + graves * TOMBSTONE_BYTES
+        + (len(state.marks) + len(state.expired)) * MARK_BYTES
+        + len(state.queues) * QUEUE_BYTES
+        + (len(state.getting) + len(state.adding)) * WAIT_BYTES
+        + state.shell_bytes
+    )
+
+
+def pressure(state: State) -> Pressure:
+    """The present level; maxmemory 0 is no limit."""
+    most = state.limits.maxmemory_bytes
+    if not most:
+        return Pressure.NONE
+    used = used_memory(state)
+    if used > most * 95 // 100:
+        return Pressure.FULL
+    return Pressure.HIGH if used > most * 75 // 100 else Pressure.NONE
+
+
+def is_out_of_memory(state: State) -> bool:
+    """Evict what may go, some at a time; True if memory is still over 95 % (the OOM error)."""
+    if pressure(state) < Pressure.FULL:
+        return False
+    if state.limits.is_eviction_on:
+        _evict(state)
+    return pressure(state) is Pressure.FULL
+
+
+def _evict(state: State) -> None:
+    """Short tombstones, marks, and RETRY 0 jobs that were dispatched; never an ack that others must still hear."""
+    graves: list[Tombstone | Mark] = list(islice(state.tombstones.values(), _EVICT_STEP))
+    graves += islice(state.marks.values(), _EVICT_STEP)
+    for each in graves:
+        if pressure(state) < Pressure.FULL:
+            return
+        state.agenda.cancel(each)
+        (state.tombstones if isinstance(each, Tombstone) else state.marks).pop(each.id)
+    for job in list(islice(state.spent.values(), _EVICT_STEP)):
+        if pressure(state) < Pressure.FULL:
+            return
+        remove(state, job)
+        record(state, "gone", job.id)
+
+
+def queue_idle_ms(state: State) -> int:
+    """How long an empty, unwatched queue is kept: shorter when memory is tight (reference 5.4)."""
+    longest = state.limits.queue_idle_max_ms
+    return (longest, min(longest, 10_000), min(longest, 2_000))[pressure(state)]
