@@ -238,7 +238,7 @@ def stamps(job: Job) -> dict[NodeId, int]:
     return {node: stamp for node, (stamp, _) in job.leases.items()}
 
 
-def has_news_for(job: Job, facts: msg.Facts, now_ms: int) -> bool:
+def has_news_for(state: State, job: Job, facts: msg.Facts) -> bool:
     """True if, after the merge, we know something of a live job that these facts don't (M22)."""
     if len(job.holders) > len(facts.holders) or job.dispatches != facts.dispatches:
         return True
@@ -247,7 +247,7 @@ def has_news_for(job: Job, facts: msg.Facts, now_ms: int) -> bool:
     if not _is_same_burial(job.burials, facts.burials) and job.burials is not None:
         return True
     return any(
-        end > now_ms and stamp > facts.leases.get(node, (-1, 0))[0]
+        end > state.now_ms and stamp > facts.leases.get(node, (-1, 0))[0]
         for node, (stamp, end) in job.leases.items()
     )
 

@@ -1,7 +1,8 @@
 """Copies are made again until REPLICATE is met: after a node failed for long, was forgotten, or lost its store (B3).
 
 Nothing polls. A change of the view books a sweep over all jobs for the time when it may act; the sweep opens at most
-256 repairs at once. Of the nodes that hold a job the first in salted order leads; the others step in if nothing happens.
+256 repairs at once. Of the nodes that hold a job the first in salted order leads; the others step in if nothing
+happens.
 """
 
 from __future__ import annotations
@@ -147,6 +148,17 @@ def repair_due(state: State, repair: Repair) -> None:
     turn = repair.started_at + leaders.index(state.self_id) * _STEP_IN_MS
     if now < turn:
         wake(state, repair, turn)
+        return
+    unheard = [
+        n
+        for n in job.holders
+        if n in state.up_set and n not in job.claims and n not in repair.asked
+    ]
+    if unheard:
+        # Holders that never told us whether they have a copy: facts said again without their claim make them say so.
+        repair.asked.update(dict.fromkeys(unheard))
+        send(state, unheard, msg.Told(job.id, facts_of(state, job)))
+        wake(state, repair, now + state.limits.ask_wait_ms)
         return
     target = _target(state, repair)
     if target is None:

@@ -354,7 +354,7 @@ def _another_copy(state: State, peer: NodeId, job: Job, said: msg.ReplJob) -> No
     absorb(state, job, said.facts)
     obey_lease(state, job)
     send(state, (peer,), own_word(state, job))
-    if has_news_for(job, said.facts, state.now_ms):
+    if has_news_for(state, job, said.facts):
         send(state, (peer,), msg.Told(job.id, facts_of(state, job)))
 
 

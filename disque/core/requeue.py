@@ -15,6 +15,7 @@ from disque.core.copies import (
     facts_of,
     has_news_for,
     others,
+    own_word,
 )
 from disque.core.delivery import (
     book,
@@ -178,7 +179,7 @@ def on_queued(state: State, peer: NodeId, said: msg.Queued | msg.Told) -> None:
     if job is None:
         return
     if job.lease_end() > state.now_ms:
-        if has_news_for(job, said.facts, state.now_ms):
+        if has_news_for(state, job, said.facts):
             _say(state, peer, job, msg.Leased)
         return
     if job.state is JobState.WAITING:
@@ -189,7 +190,7 @@ def on_queued(state: State, peer: NodeId, said: msg.Queued | msg.Told) -> None:
             _say(state, peer, job, msg.Queued)
             return
         unqueue(state, job)
-    elif has_news_for(job, said.facts, state.now_ms):
+    elif has_news_for(state, job, said.facts):
         _say(state, peer, job, msg.Told)
     _leave_to(state, job, peer)
 
@@ -250,16 +251,21 @@ def on_told(state: State, peer: NodeId, said: msg.Told) -> None:
     """Facts said again: a queued copy is treated as if it had just been queued (B4.3, B4.5)."""
     if said.facts.is_queued:
         on_queued(state, peer, said)
-        return
-    job = live_copy(state, peer, said)
-    if job is None:
-        return
-    _answer_news(state, peer, job, said.facts)
+    else:
+        told = live_copy(state, peer, said)
+        if told is not None:
+            _answer_news(state, peer, told, said.facts)
+    job = state.jobs.get(said.id)
+    is_live = job is not None and not job.is_done and job.retry_ms > 0
+    if job is not None and is_live and state.self_id not in said.facts.claims:
+        send(
+            state, (peer,), own_word(state, job)
+        )  # the sender hasn't heard that we have a copy (M3)
 
 
 def _answer_news(state: State, peer: NodeId, job: Job, facts: msg.Facts) -> None:
     """Answer facts with facts only if they are news for the sender (M22)."""
-    if has_news_for(job, facts, state.now_ms):
+    if has_news_for(state, job, facts):
         _say(state, peer, job, msg.Told)
 
 

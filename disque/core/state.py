@@ -203,7 +203,8 @@ class Repair:
 
     job: Job
     started_at: int
-    tried: dict[NodeId, None] = attrs.Factory(dict)
+    asked: dict[NodeId, None] = attrs.Factory(dict)  # holders asked whether they have a copy
+    tried: dict[NodeId, None] = attrs.Factory(dict)  # nodes that were sent one
     wake_at: int | None = None
 
 

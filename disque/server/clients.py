@@ -356,6 +356,8 @@ class Clients:
 
     async def _see_out(self, client: Client) -> None:
         """The client says no more: run what it has said, wait for what ADDJOB has to answer."""
+        while self.run(client):  # a reply may have come that nobody has acted on yet
+            await trio.lowlevel.checkpoint()
         while not (client.is_closing or client.is_alone):
             is_held = client.has_input and (
                 self.is_paused or client.backlog_bytes > OUT_PAUSE_BYTES

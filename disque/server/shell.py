@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from disque.server.info import Figures
     from disque.server.loop import Turns
 
+
 @value
 class Later:
     """An answer that is still to be found; the client's further commands wait for it."""

@@ -1,7 +1,9 @@
 """A state machine over a small world of engines: Hypothesis chooses which message goes next, and everything else.
 
 Two to four nodes, up to three jobs. After every step all promises of tests/promises.py hold; at the end the world heals
-and everything drains. `MACHINE=3000 python -m pytest tests/properties/test_machine.py` draws 3,000 longer ones.
+and everything drains. Without more the run is the same each time, and a failure is shown as it was found. By hand, with
+`python -m pytest --timeout 0 tests/properties/test_machine.py`: MACHINE=shrink makes that failure small, MACHINE=3000
+draws so many new, longer runs.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import sys
 from collections.abc import Callable
 from itertools import permutations
 
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -283,13 +285,17 @@ class Machine(RuleBasedStateMachine):
             assert not is_kept or life.deliveries, f"Q6: {life.job!r} was never delivered"
 
 
-EXAMPLES = int(os.environ.get("MACHINE", "0"))
+MODE = os.environ.get("MACHINE", "")
+IS_LONG = MODE.isdigit()
 TestMachine = Machine.TestCase
 TestMachine.settings = settings(
-    max_examples=EXAMPLES or 200,
-    stateful_step_count=80 if EXAMPLES else 40,
+    max_examples=int(MODE) if IS_LONG else 400,
+    stateful_step_count=80 if IS_LONG else 40,
     deadline=None,
     report_multiple_bugs=False,
-    derandomize=not EXAMPLES,
+    derandomize=not IS_LONG,
+    phases=(Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink)
+    if MODE
+    else (Phase.generate,),
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
