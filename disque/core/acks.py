@@ -19,6 +19,7 @@ from disque.core.ending import (
     is_settled,
     learn_end,
     new_end,
+    raise_reason,
     settle,
     short_life,
     wait_for_initiator,
@@ -46,8 +47,7 @@ def _end(state: State, id_: JobId, reason: Reason) -> bool:
             remember_unknown(state, id_, reason)
         return False
     if job.is_done:
-        assert job.reason is not None
-        job.reason = max(job.reason, reason)
+        raise_reason(state, job, reason)
         collect(state, job)
         return False
     finish(state, job, Reason.DEAD_ACKED if job.is_dead else reason)
@@ -74,8 +74,7 @@ def cancel_here(state: State, id_: JobId) -> bool:
     if job is None:
         return False
     if job.is_done:
-        assert job.reason is not None
-        job.reason = max(job.reason, Reason.CANCELLED)
+        raise_reason(state, job, Reason.CANCELLED)
         return False
     _cancel(state, job)
     return True

@@ -6,6 +6,7 @@ for, into `state.offered`. The engine passes both on to federation once the inpu
 
 from __future__ import annotations
 
+from cluster.nodeid import NodeId
 from disque.core import commands as cmd
 from disque.core import messages as msg
 from disque.core.copies import (
@@ -42,6 +43,16 @@ def queue_of(state: State, name: bytes) -> JobQueue:
         if name in state.pauses:
             queue.cluster_pause = state.pauses[name][2]
     return queue
+
+
+def count_import(state: State, peer: NodeId, name: bytes) -> None:
+    """A job of this queue came from another node: the pace of imports decides how much is asked for (reference 5.5)."""
+    queue = queue_of(state, name)
+    if peer not in queue.responders:
+        queue.broadcast_round = 0
+    queue.responders[peer] = state.now_ms
+    queue.count_import(state.now_ms, bucket_ms=state.limits.import_bucket_ms)
+    queue.adhoc_round = 0
 
 
 def is_paused_in(state: State, name: bytes) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from cluster.nodeid import NodeId
 from disque.core import messages as msg
 from disque.core.copies import (
+    add_holders,
     free_body,
     insert,
     others,
@@ -40,6 +41,8 @@ def finish(state: State, job: Job, reason: Reason) -> None:
     """Make a live copy done at this node; the caller collects. A waiting ADDJOB succeeds, unless by NOREPL."""
     if job.id in state.adding:
         finish_add(state, job)
+    if job.state is JobState.MOVING and job.queued_at is not None:
+        add_holders(state, job, (job.queued_at,))  # it may be there (B9.3)
     if job.state is JobState.QUEUED:
         take_out(state, job, Event.FINISH)
     else:
@@ -103,6 +106,14 @@ def record_end(state: State, job: Job) -> None:
     """Put what is known of the end into the log."""
     assert job.reason is not None
     record(state, "done", job.id, int(job.reason), job.holders, job.told, job.expires_at)
+
+
+def raise_reason(state: State, job: Job, reason: Reason) -> None:
+    """One more reason for the end of a done job: the higher one stands, in the log as well (M4)."""
+    assert job.reason is not None
+    if reason > job.reason:
+        job.reason = reason
+        record_end(state, job)
 
 
 def learn_end(

@@ -40,7 +40,7 @@ from disque.core import commands as cmd
 from disque.core import messages as msg
 from disque.core.acks import mark_due
 from disque.core.agenda import Sleeper
-from disque.core.copies import answer_end, id_expiry, own_word
+from disque.core.copies import answer_end, id_expiry, own_word, remove, take_out
 from disque.core.delivery import (
     REMOVED_TEXT,
     drop,
@@ -50,7 +50,7 @@ from disque.core.delivery import (
     get_timed_out,
 )
 from disque.core.ending import collect, done_due, finish, new_end, tombstone_due
-from disque.core.job import Job, JobState
+from disque.core.job import Event, Job, JobState
 from disque.core.jobqueue import JobQueue
 from disque.core.limits import Limits
 from disque.core.ready import ClientId, Ready, Record, Status
@@ -72,6 +72,7 @@ from disque.core.state import (
     Walk,
     fail,
     peer_of,
+    record,
     reply,
     send,
     wake,
@@ -275,10 +276,10 @@ def flush_all(state: State) -> None:
         end_wait(state, wait)
         fail(state, wait.client, "NOREPL", REMOVED_TEXT)
     for job in list(state.jobs.values()):
-        if job.is_done:
-            state.agenda.cancel(job)
-        else:
-            drop(state, job)
+        if job.state is JobState.QUEUED:
+            take_out(state, job, Event.UNQUEUE)
+        remove(state, job)
+    record(state, "flush")
     sleepers: list[Sleeper] = [*state.tombstones.values(), *state.long_tombstones.values()]
     sleepers += [*state.marks.values(), *state.queues.values(), *state.peers.values()]
     for sleeper in sleepers:

@@ -1,7 +1,7 @@
 """Jobs travel to where somebody waits for them (Disque: queue.c needJobsForQueue; reference 5.5-5.7).
 
 A node whose queue runs dry with clients waiting asks: sources that sent jobs lately often, everybody rarely. Who has
-nothing remembers the question for a while and gives the next job at once, so that no consumer waits beside a job.
+nothing remembers where clients wait and gives the next job at once, so that no consumer waits beside a job.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from disque.core.copies import (
 )
 from disque.core.delivery import (
     book,
+    count_import,
     enqueue,
     finish_add,
     is_paused_in,
@@ -72,11 +73,11 @@ def _need_jobs(state: State, queue: JobQueue, *, has_waiting: bool) -> None:
     if now >= _next_broadcast(state, queue):
         queue.broadcast_at = now
         queue.broadcast_round += 1
-        send(state, state.up, msg.NeedJobs(queue.name, 1))
+        send(state, state.up, msg.NeedJobs(queue.name, 1, has_waiting))
     if sources and (not has_waiting or now >= _next_adhoc(state, queue)):
         queue.adhoc_at = now
         queue.adhoc_round += 1
-        send(state, sources, msg.NeedJobs(queue.name, wanted))
+        send(state, sources, msg.NeedJobs(queue.name, wanted, has_waiting))
     if queue.blocked:
         again = _next_broadcast(state, queue)
         wake(state, queue, min(again, _next_adhoc(state, queue)) if sources else again)
@@ -103,19 +104,21 @@ def ask_newcomers(state: State, nodes: list[NodeId]) -> None:
     names = {name: None for wait in state.getting.values() for name in wait.queues}
     for name in names:
         if not state.queues[name].keys and not state.queues[name].is_paused_out:
-            send(state, nodes, msg.NeedJobs(name, 1))
+            send(state, nodes, msg.NeedJobs(name, 1, has_waiting=True))
 
 
 def on_need_jobs(state: State, peer: NodeId, said: msg.NeedJobs) -> None:
-    """Give what we have, at most half of a short queue; remember the rest of the question (reference 5.7)."""
+    """Give what we have, at most half of a short queue; remember the rest if clients wait there (reference 5.7)."""
     count = min(max(said.count, 1), state.limits.needjobs_count_max)
-    queue = queue_of(state, said.queue)
+    queue = queue_of(state, said.queue) if said.has_waiting else state.queues.get(said.queue)
+    if queue is None:
+        return
     queue.wanted.pop(peer, None)
     given = 0
     if queue.keys and not queue.is_paused_out and not _rate(state, queue):
         share = count if len(queue) >= 2 * count else max(len(queue) // 2, 1)
         given = _give(state, queue, peer, share)
-    if given < count:
+    if given < count and said.has_waiting:
         queue.wanted[peer] = (count - given, state.now_ms + state.limits.wanted_ms)
         if queue.keys:
             _offer_later(state, queue)
@@ -196,7 +199,7 @@ def on_your_jobs(state: State, peer: NodeId, said: msg.YourJobs) -> None:
     if state.view.is_leaving or is_paused_in(state, said.spec.queue):
         send(state, (peer,), msg.Refused(said.id, not state.view.is_leaving))
         return
-    _count_import(state, peer, said.spec.queue)
+    count_import(state, peer, said.spec.queue)
     job = state.jobs.get(said.id)
     if job is None:
         job = store_copy(state, said, ask_at=0)
@@ -212,12 +215,3 @@ def on_your_jobs(state: State, peer: NodeId, said: msg.YourJobs) -> None:
     send(state, (peer,), own_word(state, job))
     if may_queue(state, job):
         enqueue(state, job)
-
-
-def _count_import(state: State, peer: NodeId, name: bytes) -> None:
-    queue = queue_of(state, name)
-    if peer not in queue.responders:
-        queue.broadcast_round = 0
-    queue.responders[peer] = state.now_ms
-    queue.count_import(state.now_ms, bucket_ms=state.limits.import_bucket_ms)
-    queue.adhoc_round = 0

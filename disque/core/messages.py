@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
-import attrs
 import msgpack
 
 from cluster.errors import RemoteProtocolError
@@ -21,7 +20,8 @@ from disque.core.jobid import JobId, is_job_id
 from disque.core.value import value
 
 VERSION = 1
-_INT_MAX = 2**62  # ms and counters; leaves room for sums
+_INT_MAX = 2**62  # ms and sums of counters
+_RISING_MAX = 2**61  # counters, clocks and stamps: their owner counts on from what it hears
 
 RemainingLease: TypeAlias = tuple[int, int]  # (stamp, remaining ms)
 NO_REMAINING: Mapping[NodeId, RemainingLease] = {}
@@ -161,10 +161,11 @@ class DelJob:
 
 @value
 class NeedJobs:
-    """Somebody waits here for jobs of this queue."""
+    """Jobs of this queue are wanted here; `has_waiting`: clients wait for them."""
 
     queue: bytes
     count: int
+    has_waiting: bool
 
 
 @value
@@ -354,15 +355,21 @@ class _Writer:
         if facts.claims:
             fields[4] = [(node(n), *claim) for n, claim in facts.claims.items()]
         if facts.dispatches:
-            fields[5] = [(node(n), count) for n, count in facts.dispatches.items()]
+            fields[5] = [(node(n), _sayable(count)) for n, count in facts.dispatches.items()]
         if facts.nacks:
-            fields[6] = [(node(n), count) for n, count in facts.nacks.items()]
+            fields[6] = [(node(n), _sayable(count)) for n, count in facts.nacks.items()]
         if facts.leases:
-            fields[7] = [(node(n), *lease) for n, lease in facts.leases.items()]
+            fields[7] = [(node(n), _sayable(stamp), ms) for n, (stamp, ms) in facts.leases.items()]
         if facts.covered:
-            fields[8] = [(node(n), stamp) for n, stamp in facts.covered.items()]
+            fields[8] = [(node(n), _sayable(stamp)) for n, stamp in facts.covered.items()]
         if facts.burials is not None:
-            fields[9] = attrs.astuple(facts.burials)
+            buried = facts.burials
+            fields[9] = (
+                _sayable(buried.count),
+                buried.reason,
+                min(buried.base, _INT_MAX),
+                buried.expires_at,
+            )
         return fields
 
     def spec(self, spec: JobSpec) -> list[object]:
@@ -370,6 +377,11 @@ class _Writer:
             spec.queue, spec.ctime, spec.retry_ms, spec.replicate, spec.is_explicit, spec.delay_ms, spec.ttl_ms,
             spec.priority, spec.max_deliveries, spec.dead_queue, dict(spec.headers),
         ]  # fmt: skip
+
+
+def _sayable(number: int) -> int:
+    """What grew beyond the bound of what a reader takes, by a lying peer, is said as that bound."""
+    return min(number, _RISING_MAX)
 
 
 class _Reader:
@@ -428,7 +440,7 @@ class _Reader:
     def rising(self, raw: Any) -> int:
         """A counter, clock or stamp: its owner goes on counting from it, and must never reach the bound."""
         number = self.integer(raw)
-        if number > _INT_MAX // 2:
+        if number > _RISING_MAX:
             raise RemoteProtocolError(f"a counter or stamp of {number}, the limit is 2^61")
         return number
 
@@ -523,7 +535,7 @@ _SCHEMA: tuple[tuple[int, type[Any], tuple[tuple[str, tuple[_Writes, _Reads]], .
     (11, SetAck, (("id", _ID), ("reason", _REASON), ("holders", _NODES), ("told", _NODES), ("expires_in", _INT))),
     (12, GotAck, (("id", _ID), ("reason", _REASON), ("holders", _NODES), ("told", _NODES), ("expires_in", _INT))),
     (13, DelJob, (("id", _ID), ("reason", _REASON), ("holders", _NODES), ("told", _NODES))),
-    (14, NeedJobs, (("queue", _BYTES), ("count", _INT))),
+    (14, NeedJobs, (("queue", _BYTES), ("count", _INT), ("has_waiting", _FLAG))),
     (15, YourJobs, (("id", _ID), ("spec", _SPEC), ("body", _BYTES), ("facts", _FACTS))),
     (16, Move, (("source_boot", _INT), ("boot", _INT), ("n", _INT), ("settled", _INT), ("id", _ID), ("spec", _SPEC),
                 ("body", _BYTES), ("expires_in", _INT), ("due_in", _INT))),

@@ -17,7 +17,7 @@ from disque.core.copies import (
     shift,
     take_out,
 )
-from disque.core.delivery import drop, is_paused_in, start
+from disque.core.delivery import count_import, drop, is_paused_in, start
 from disque.core.job import Event, Job, JobState, Role
 from disque.core.state import (
     MovesIn,
@@ -88,6 +88,7 @@ def on_move(state: State, peer_id: NodeId, said: msg.Move) -> None:
         numbers.high = said.n
         if _takes(state, said):
             numbers.taken[said.n] = None
+            count_import(state, peer_id, said.spec.queue)
             _own(state, said)
     is_taken = said.n in numbers.taken
     send(state, (peer_id,), msg.GotMove(said.source_boot, said.boot, said.n, is_taken))
@@ -113,10 +114,11 @@ def _takes(state: State, said: msg.Move) -> bool:
 
 def _own(state: State, said: msg.Move) -> None:
     known = state.jobs.get(said.id)
+    expires_at = state.now_ms + said.expires_in
     if known is not None and known.state is JobState.MOVING:
         # It comes back before its earlier move was confirmed: that move did happen.
         remove(state, known)
-        known = None
+        expires_at, known = min(expires_at, known.expires_at), None
     if known is not None or said.id in state.tombstones or said.id in state.long_tombstones:
         return  # dispatched or cancelled here: it must not live a second time
     job = Job(
@@ -124,7 +126,7 @@ def _own(state: State, said: msg.Move) -> None:
         spec=said.spec,
         body=said.body,
         state=JobState.ACTIVE,
-        expires_at=state.now_ms + said.expires_in,
+        expires_at=expires_at,
         not_before=state.now_ms + said.due_in if said.due_in else 0,
         holders=(state.self_id,),
     )

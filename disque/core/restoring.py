@@ -140,7 +140,15 @@ def finish_restoring(state: State) -> None:
             record(state, "gone", job.id)
 
 
+def _flush(state: State) -> None:
+    for job in list(state.jobs.values()):
+        remove(state, job)
+    for id_ in [*state.tombstones, *state.long_tombstones]:
+        forget_tombstone(state, id_)
+
+
 _KINDS: Mapping[str, Callable[..., None]] = {
+    "flush": _flush,
     "job": _job,
     "facts": _facts,
     "holders": _holders,

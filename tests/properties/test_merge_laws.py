@@ -386,6 +386,18 @@ def test_a_nack_covers_the_leases_known_until_then_and_not_those_that_came_with_
     assert timeless(other, NOW) == timeless(merged, NOW)
 
 
+def test_news_of_a_nack_covers_leases_that_the_nacker_never_knew() -> None:
+    """M9: every stamp the receiver knows, whatever the sender knew; told again, it covers nothing more."""
+    node = Node(view(up=(B,)))
+    leased = attrs.evolve(_plain_job(), leases={A: (5, NOW + 5_000), C: (6, NOW + 7_000)})
+    nack = said(node, attrs.evolve(_plain_job(), nacks={B: 1}))
+    assert copies.merge_facts(node.state, leased, nack)
+    assert (leased.covered, leased.lease_end()) == ({A: 5, C: 6}, 0)
+    leased.leases = {**leased.leases, A: (9, NOW + 9_000)}
+    assert not copies.merge_facts(node.state, leased, nack)
+    assert leased.lease_end() == NOW + 9_000
+
+
 def _plain_job() -> Job:
     return Job(
         id=ID, spec=spec(), body=b"", state=JobState.ACTIVE, expires_at=NOW + DAY_MS, holders=(A, B)

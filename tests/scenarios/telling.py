@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from cluster.nodeid import NodeId
+from disque.core import asking
 from disque.core import messages as msg
 from disque.core.job import JobState, Reason
 from disque.core.jobid import JobId
@@ -24,6 +25,11 @@ REASONS = {
     Reason.DEAD_ACKED: "dead-acked",
     Reason.ACKED: "acked",
 }
+QUESTIONS = {
+    asking.LENGTH: "length", asking.STATUS: "status", asking.HOLDERS: "holders", asking.CANCEL: "cancel",
+    asking.PURGE: "purge", asking.OUTCOMES: "outcomes", asking.NACK: "nack", asking.ENQUEUE: "enqueue",
+    asking.DEQUEUE: "dequeue", asking.WORKING: "working", asking.REVIVE: "revive",
+}  # fmt: skip
 UNTOLD = (msg.Walk, msg.Walked)  # the pacing of a walk
 
 
@@ -57,6 +63,11 @@ def tell_message(world: World, message: msg.Message) -> str | None:
             words += [job_name(world, message.id), f"#{message.n}"]
         case msg.GotMove():
             words += [f"#{message.n}", "yes" if message.is_taken else "no"]
+        case msg.Question():
+            words += [QUESTIONS.get(message.kind, f"kind {message.kind}"), message.queue.decode()]
+            words += [job_name(world, job) for job in message.ids]
+        case msg.Answer():
+            words += [str(number) for number in message.numbers]
         case msg.AskMove():
             words += [f"#{message.n}"]
         case msg.Heal():
@@ -76,7 +87,7 @@ def tell_message(world: World, message: msg.Message) -> str | None:
     facts: msg.Facts | None = getattr(message, "facts", None)
     if facts is not None:
         words += _tell_facts(facts, has_queue=isinstance(message, msg.Told))
-    return " ".join(words)
+    return " ".join(filter(None, words))
 
 
 def _tell_facts(facts: msg.Facts, *, has_queue: bool) -> list[str]:

@@ -226,6 +226,36 @@ def s14_done_frees_body(job: bytes, copy: Copy) -> Found:
     return None
 
 
+def s15_claims_are_stored(
+    job: bytes, claim: str, stored: Collection[str], needed: Collection[str]
+) -> Found:
+    """What a Ready claims to the world is in the log by then: one of these kinds of record about this job."""
+    if any(kind in stored for kind in needed):
+        return None
+    return Violation(
+        "S15",
+        job,
+        f"{claim} leaves without a record of {sorted(needed)}; there are {sorted(stored)}",
+    )
+
+
+def calm_delivered_once(job: bytes, before: int | None, now: int, life: Life) -> Found:
+    """Without any fault nobody is given a leased job again before RETRY has passed, but by NACK, ENQUEUE, DEQUEUE."""
+    if (
+        before is None
+        or not life.retry_ms
+        or life.ordered("nack", "enqueue", "dequeue", "working", "deljob")
+    ):
+        return None
+    if now - before < life.retry_ms * 9 // 10:
+        return Violation(
+            "CALM",
+            job,
+            f"RETRY {life.retry_ms}, handed out again after {now - before} ms, no fault near",
+        )
+    return None
+
+
 def answered_in_time(
     job: bytes | None, kind: str, waited_ms: int, timeout_ms: int, slack_ms: int
 ) -> Found:

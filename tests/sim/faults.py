@@ -33,6 +33,26 @@ class Nemesis:
         self._leaving: list[int] = []
         self._paused: list[bytes] = []
         self._stamp = 1
+        self._active = 0
+        self._calm_from: int | None = 0
+
+    @property
+    def calm_since(self) -> int | None:
+        """Since when nothing at all is wrong and all links have had time to come back; None if something is."""
+        world = self.world
+        if self._calm_from is None or world.network.has_chaos:
+            return None
+        since = self._calm_from + 3 * world.profile.node_timeout_ms + 3000
+        return since if since < world.now else None
+
+    def _enter(self) -> None:
+        self._active += 1
+        self._calm_from = None
+
+    def _leave_one(self) -> None:
+        self._active -= 1
+        if not self._active:
+            self._calm_from = self.world.now
 
     def begin(self) -> None:
         """Book the whole plan, from now on."""
@@ -66,6 +86,9 @@ class Nemesis:
 
     def _note(self, fault: Fault, text: str) -> None:
         self.counts[fault.kind] += 1
+        self._enter()
+        if fault.kind not in ("leave", "forget"):  # after these a node stays away
+            self.world.at(self.world.now + max(1, fault.span), self._leave_one)
         self.world.trace.add(self.world.now, "fault", fault.kind, (), text)
 
     def _later(self, fault: Fault, action: object) -> None:

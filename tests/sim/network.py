@@ -163,6 +163,11 @@ class Network:
         for sent_at, body in held:
             self._deliver_in_order(connection, end, body, sent_at)
 
+    @property
+    def has_chaos(self) -> bool:
+        """True while single payload frames are dropped, doubled or held back."""
+        return bool(self.chaos.drop or self.chaos.double or self.chaos.late)
+
     # Dialing
 
     def dial(self, source: Node, dial: Dial) -> None:
@@ -262,7 +267,7 @@ class Network:
         if self.is_cut(*pair):
             self._into_cut(connection, end, body, is_payload=is_payload)
             return
-        if is_payload and self.chaos.drop + self.chaos.double + self.chaos.late:
+        if is_payload and self.has_chaos:
             dice = self._streams[f"chaos {pair[0]}>{pair[1]}"]
             if dice.random() < self.chaos.drop:
                 self._lose(pair, body, "dropped")

@@ -143,6 +143,19 @@ def test_s14_finds_the_body_of_a_done_job() -> None:
     assert not checks.s14_done_frees_body(JOB, copy("active", has_body=True))
 
 
+def test_s15_finds_a_claim_that_is_not_stored() -> None:
+    assert checks.s15_claims_are_stored(JOB, "GotJob", ["done"], ["job"])
+    assert not checks.s15_claims_are_stored(JOB, "GotAck", ["settled"], ["done", "settled"])
+
+
+def test_a_second_delivery_in_calm_weather_is_found() -> None:
+    assert checks.calm_delivered_once(JOB, 5000, 5899, life())
+    assert not checks.calm_delivered_once(JOB, 5000, 5900, life())
+    assert not checks.calm_delivered_once(JOB, None, 5100, life())
+    assert not checks.calm_delivered_once(JOB, 5000, 5100, life(orders=[(5050, "nack", 0)]))
+    assert not checks.calm_delivered_once(JOB, 5000, 5100, life(retry_ms=0))
+
+
 def test_an_answer_that_never_comes_is_found() -> None:
     assert checks.answered_in_time(None, "get", 701, 500, 200)
     assert not checks.answered_in_time(None, "get", 700, 500, 200)

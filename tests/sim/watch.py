@@ -6,6 +6,7 @@ Only what a turn touched is looked at: the ids in its messages, commands and rep
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from cluster import messages as bus
@@ -28,6 +29,12 @@ CHECK_EVERY = 16  # turns of all nodes between two full checks of the engine tha
 ANSWER_SLACK_MS = 3000
 EXPIRY_SLACK_MS = 15_000  # what link waits may add on a job's path
 CACHE_MAX = 4000
+_CLAIMS: Mapping[type[Message], tuple[str, ...]] = {
+    msg.GotJob: ("job",),
+    msg.GotAck: ("done", "settled"),
+    msg.DelJob: ("settled",),
+    msg.Move: ("move",),
+}
 
 
 class FailedError(Exception):
@@ -55,6 +62,7 @@ class Watch:
         self._seen: list[dict[bytes, Copy]] = [{} for _ in range(world.profile.nodes)]
         self._counters: list[tuple[int, ...]] = [() for _ in range(world.profile.nodes)]
         self._indices: dict[str, int] = {}  # node id -> index
+        self._stored: list[dict[bytes, set[str]]] = [{} for _ in range(world.profile.nodes)]
         self._payloads: dict[bytes, tuple[Message, ...]] = {}
         self._adds: dict[ClientId, Life] = {}  # ADDJOBs under way
 
@@ -64,6 +72,7 @@ class Watch:
         """A process begins with nothing."""
         self._indices[node.id] = node.index
         self._seen[node.index] = {}
+        self._stored[node.index] = {}
 
     def crashing(self, node: Node) -> None:
         """A process is about to lose its memory: note what only it had."""
@@ -142,6 +151,10 @@ class Watch:
 
     def turned(self, node: Node, batch: Batch) -> None:
         """A node has handled its inputs; nothing of the batch has left yet."""
+        stored = self._stored[node.index]
+        for record in batch.records:
+            if record.fields and isinstance(record.fields[0], bytes):
+                stored.setdefault(record.fields[0], set()).add(record.kind)
         for conn, body in batch.frames:
             self._sending(node, conn, body)
         for connection, reply in batch.replies:
@@ -178,6 +191,9 @@ class Watch:
             if job is None:
                 continue
             self.touched[job] = None
+            needed = _CLAIMS.get(type(message))
+            if needed is not None:
+                self._stored_before(node, job, type(message).__name__, needed)
             if isinstance(message, msg.ReplJob | msg.YourJobs):
                 self.ledger.learn(job, message.body)
                 known = adapter.snapshot(state, job)
@@ -185,6 +201,10 @@ class Watch:
                 self._found(
                     checks.s4_receiver_is_holder(job, holders, (target.id,), type(message).__name__)
                 )
+
+    def _stored_before(self, node: Node, job: bytes, claim: str, needed: tuple[str, ...]) -> None:
+        stored = self._stored[node.index].get(job, ())
+        self._found(checks.s15_claims_are_stored(job, claim, stored, needed))
 
     def _replying(self, node: Node, connection: ClientId, reply: Reply) -> None:
         """Learn ids and count deliveries, before copies are looked at."""
@@ -195,6 +215,7 @@ class Watch:
             life.id = reply.text
             self.ledger.by_id[reply.text] = life
             self.touched[reply.text] = None
+            self._stored_before(node, reply.text, "ADDJOB's reply", ("job",))
             self.trace("reply", node.name, (reply.text,), f"> {who} ok {short_value(life)}")
         elif isinstance(reply, list):
             for each in reply:
@@ -213,7 +234,15 @@ class Watch:
                 Violation("BODY", job, f"delivered with a body of nobody: {delivery.body!r:.40}")
             )
             return
+        before = life.deliveries[-1][0] if life.deliveries else None
         life.deliveries.append((now, node.index))
+        if not life.retry_ms:
+            self._stored_before(node, job, "a delivery at most once", ("dispatch",))
+        calm_since = self.world.nemesis.calm_since
+        if calm_since is not None and life.added_at > calm_since:
+            self._found(checks.calm_delivered_once(job, before, now, life))
+            if not self.is_healed:
+                self._found(checks.q10_no_late_delivery(life, now, self.world.grace_ms))
         self.trace(
             "deliver",
             node.name,

@@ -204,6 +204,11 @@ class Node:
         with self.connect() as client:
             return client.call(*words)
 
+    def call_error(self, *words: str | bytes | int) -> str:
+        """One command that must fail, over a connection of its own; returns the error line."""
+        with self.connect() as client:
+            return client.error(*words)
+
     def info(self, section: str) -> dict[str, str]:
         """INFO's or CLUSTER INFO's fields."""
         words = ("CLUSTER", "INFO") if section == "cluster" else ("INFO", section)

@@ -96,7 +96,7 @@ def dwq_like_session(host: str) -> None:
         queues += more
     assert {name.encode() for name in names} <= set(queues)
     stat = disque.qstat("q7", True)
-    assert (stat["name"], stat["len"], stat["blocked"]) == (b"q7", 60, 0)
+    assert (stat[b"name"], stat[b"len"], stat[b"blocked"]) == (b"q7", 60, 0)
     assert disque.execute_command("FASTACK", *many[:1024]) == 1024
     assert disque.execute_command("FASTACK", *many[1024:]) == len(many) - 1024
     assert disque.execute_command("NACK") == 0

@@ -164,6 +164,8 @@ def test_a_dispatched_retry_0_job_is_never_dispatched_again() -> None:
             cmd.Working(id_),
         ):
             after.do(command)
+            after.advance(1_000)
+            assert after.get() == []
         after.see(UP)
         after.hear(B, msg.NeedJobs(b"q", 5))
         after.advance(60_000)
