@@ -18,7 +18,7 @@ except ImportError as error:
 from cluster.errors import RemoteProtocolError
 from cluster.nodeid import NodeId
 from cluster.ready import ConnId, Dial, DialId, Identity, Note
-from disque.core import messages
+from disque.core import wire
 from disque.core.commands import Command
 from disque.core.engine import Engine
 from disque.core.limits import Limits
@@ -132,7 +132,7 @@ class Broker:
 
     def _payload(self, peer: NodeId, boot: int, payload: bytes) -> None:
         try:
-            statements = messages.decode(payload)
+            statements = wire.decode(payload)
         except RemoteProtocolError as error:
             self.engine.state.counts.bad_payloads += 1
             self._notes.append(
@@ -201,12 +201,12 @@ class Broker:
         engine = self.engine.take_ready()
         limits = self.settings.limits
         for peers, statements in engine.messages.items():
-            for part in messages.split(
+            for part in wire.split(
                 statements,
                 entries_max=limits.message_entries_max,
                 bytes_max=limits.message_bytes_max,
             ):
-                payload = messages.encode(part)
+                payload = wire.encode(part)
                 for peer in peers:
                     self.membership.send(peer, payload)
         cluster = self.membership.take_ready()

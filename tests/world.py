@@ -17,6 +17,7 @@ from cluster.nodeid import NodeId
 from cluster.view import ClusterView, MemberView
 from disque.core import commands as cmd
 from disque.core import messages as msg
+from disque.core import wire
 from disque.core.engine import Engine
 from disque.core.jobid import JobId, make_job_id
 from disque.core.limits import Limits
@@ -92,7 +93,7 @@ class Packet:
     @property
     def messages(self) -> list[msg.Message]:
         """What it says."""
-        return msg.decode(self.payload)
+        return wire.decode(self.payload)
 
 
 @attrs.frozen
@@ -306,7 +307,7 @@ class World:
     def tell(self, source: str, target: str, message: msg.Message) -> None:
         """Let a node say something that its engine wouldn't say by itself."""
         one, two = self.nodes[source], self.nodes[target]
-        self.flying.append(Packet(one, two, one.boot, self.now, msg.encode([message])))
+        self.flying.append(Packet(one, two, one.boot, self.now, wire.encode([message])))
 
     def arrive(self, packet: Packet) -> bool:
         """A packet reaches its target; False if there is nobody, or no link. The caller has taken it from `flying`."""
@@ -326,13 +327,13 @@ class World:
         ready: Ready = node.engine.take_ready()
         by_id = {other.id: other for other in self.nodes.values()}
         for peers, statements in ready.messages.items():
-            parts = msg.split(
+            parts = wire.split(
                 statements,
                 entries_max=self.limits.message_entries_max,
                 bytes_max=self.limits.message_bytes_max,
             )
             for part in parts:
-                payload = msg.encode(part)
+                payload = wire.encode(part)
                 for peer in peers:
                     packet = Packet(node, by_id[peer], node.boot, self.now, payload)
                     self.flying.append(packet)

@@ -73,11 +73,11 @@ def _need_jobs(state: State, queue: JobQueue, *, has_waiting: bool) -> None:
     if now >= _next_broadcast(state, queue):
         queue.broadcast_at = now
         queue.broadcast_round += 1
-        send(state, state.up, msg.NeedJobs(queue.name, 1, has_waiting))
+        send(state, state.up, msg.NeedJobs(queue.name, 1, bool(queue.blocked)))
     if sources and (not has_waiting or now >= _next_adhoc(state, queue)):
         queue.adhoc_at = now
         queue.adhoc_round += 1
-        send(state, sources, msg.NeedJobs(queue.name, wanted, has_waiting))
+        send(state, sources, msg.NeedJobs(queue.name, wanted, bool(queue.blocked)))
     if queue.blocked:
         again = _next_broadcast(state, queue)
         wake(state, queue, min(again, _next_adhoc(state, queue)) if sources else again)

@@ -139,6 +139,9 @@ def _say_again(state: State, job: Job, peer: NodeId) -> bool:
         if not job.is_dummy and (peer not in job.holders or peer in job.told):
             return False
         send(state, (peer,), set_ack(state, job))
+        job.collect_round = 0  # said once here; if that is lost, the ordinary tries go on (B2.5)
+        again = state.now_ms + state.limits.setack_first_ms
+        wake(state, job, min(job.expires_at, again))
         return True
     if peer not in job.holders or not job.retry_ms:
         return False

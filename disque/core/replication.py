@@ -109,8 +109,9 @@ def _add_elsewhere(state: State, client: ClientId, command: cmd.AddJob, job: Job
     send(state, targets, _copy_for(state, job))
     book(state, job)
     if command.is_async:
-        job.claims = dict.fromkeys(targets, (0, 0, True))  # taken for granted: nobody waits for it
-        wait.wanted = 0
+        # Answered at once; the copy here stays until a peer has stored one, so that an answered job isn't lost (S6).
+        reply(state, client, Status(job.id))
+        wait.client, wait.wanted, wait.deadline = None, 1, None
     _register_wait(state, wait)
 
 

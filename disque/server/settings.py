@@ -102,9 +102,7 @@ class Settings:
             case _ if name in _CORE:
                 broker = shell.broker
                 longest_ms = broker.settings.limits.link_wait_max_ms  # fixed at start, see below
-                getattr(broker, "set_limits", broker.engine.set_limits)(
-                    attrs.evolve(limits_of(config), link_wait_max_ms=longest_ms)
-                )
+                broker.set_limits(attrs.evolve(limits_of(config), link_wait_max_ms=longest_ms))
             case _ if name.startswith("cluster-announce-"):
                 shell.broker.set_announce(
                     config.cluster_announce_host,

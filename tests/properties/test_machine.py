@@ -105,12 +105,14 @@ class Machine(RuleBasedStateMachine):
         count=st.integers(2, 4),
         skew=st.sampled_from([0, 1, -1]),
         may_crash=st.sampled_from([False, False, True]),
+        may_leave=st.sampled_from([False, False, True]),
         first=st.fixed_dictionaries(ADD),
     )
-    def begin(self, count, skew, may_crash, first) -> None:
+    def begin(self, count, skew, may_crash, may_leave, first) -> None:
         self.world = World("abcd"[:count], offsets_ms={"b": skew * 86_400_000})
         self.world.order = None
         self.may_crash = may_crash  # a lost memory excuses much: most runs go without
+        self.may_leave = may_leave
         self.world.settle()
         self.add(**first)
 
@@ -119,6 +121,10 @@ class Machine(RuleBasedStateMachine):
     def add(self, at, replicate, retry_ms, delay_ms, timeout_ms, is_async) -> None:
         if replicate is not None:
             replicate = min(replicate, len(self.world.nodes)) if retry_ms else 1
+        name = self.node(at)
+        if name is not None and self.world.nodes[name].is_leaving:
+            # It keeps no copy: RETRY 0 and ASYNC are promises of their own there (B6.9), not looked at here.
+            is_async, retry_ms = False, retry_ms or 1_000
         command = cmd.AddJob(
             queue=QUEUE,
             body=b"x",
@@ -177,6 +183,13 @@ class Machine(RuleBasedStateMachine):
         self.world.cut(source, target)
         if is_both_ways:
             self.world.cut(target, source)
+        self.hear()
+
+    @precondition(lambda self: self.may_leave and len(self.world.nodes) > 2)
+    @rule()
+    def leave(self) -> None:
+        self.may_leave = False
+        self.world.leave(min(self.world.nodes))
         self.hear()
 
     @precondition(lambda self: self.world.cuts)

@@ -359,7 +359,7 @@ def test_an_answer_is_given_if_and_only_if_it_is_news_for_the_sender(
     node = Node()
     facts = said(node, theirs)
     copies.merge_facts(node.state, ours, facts)
-    is_told = copies.has_news_for(ours, facts, node.now_ms)
+    is_told = copies.has_news_for(node.state, ours, facts)
     before = timeless(theirs, node.now_ms)
     # Of leases that are over a sender says nothing, so it may be told again what it had forgotten to mention.
     theirs.leases = {name: lease for name, lease in theirs.leases.items() if lease[1] > node.now_ms}

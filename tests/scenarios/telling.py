@@ -78,7 +78,7 @@ def tell_message(world: World, message: msg.Message) -> str | None:
         case msg.Waiting():
             words.append(duration(message.wait_ms))
         case msg.NeedJobs():
-            words.append(str(message.count))
+            words += [str(message.count), "waiting" if message.has_waiting else ""]
         case msg.Pause():
             words.append(str(message.flags))
         case msg.SetAck() | msg.GotAck() | msg.DelJob():

@@ -72,7 +72,7 @@ def _one(seed: int, *, wants_trace: bool) -> int:
     print(profile.describe())
     result, world = run_profile(profile, wants_digest=True)
     if wants_trace:
-        for line in world.trace.text():
+        for line in world.story.text():
             print(line)
     totals = coverage.Totals()
     totals.add(result)

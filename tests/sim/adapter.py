@@ -19,6 +19,7 @@ from disque.broker import Broker, BrokerSettings
 from disque.core.job import Job, JobState
 from disque.core.jobid import JobId
 from disque.core.limits import Limits
+from disque.core.memory import Pressure, pressure
 from disque.core.messages import Message
 from disque.core.state import State
 from tests.sim.checks import NONE, Copy
@@ -156,6 +157,11 @@ def changed_ids(state: State, seen: Mapping[bytes, Copy]) -> list[bytes]:
 def counters(state: State) -> tuple[int, ...]:
     """How many jobs are in each state, and how many graves there are: equal before and after if nothing changed."""
     return (*state.by_state, len(state.dummies), len(state.tombstones), len(state.long_tombstones))
+
+
+def keeps_no_copy(state: State) -> bool:
+    """True if a new job would be held by peers alone: this node leaves, or its memory is tight."""
+    return state.view.is_leaving or pressure(state) is not Pressure.NONE
 
 
 def live_ids(state: State) -> list[bytes]:

@@ -118,7 +118,14 @@ def s5_one_owner(job: bytes, copies: Mapping[str, Copy]) -> Found:
 
 def s6_some_copy_lives(life: Life, live: Collection[str], now: int, slack_ms: int) -> Found:
     """RETRY > 0 and answered ok, not over, not expired, not wiped away: some live copy has its body."""
-    if life.ok_at is None or not life.retry_ms or live or life.knew or life.lost_at is not None:
+    if (
+        life.ok_at is None
+        or life.is_unkept
+        or not life.retry_ms
+        or live
+        or life.knew
+        or life.lost_at is not None
+    ):
         return None
     if life.ordered("deljob", "fastack") or now >= life.added_at + life.command.ttl_ms - slack_ms:
         return None
@@ -269,6 +276,22 @@ def answered_in_time(
     return None
 
 
+def q8_safe_means_safe(job: bytes, copy: Copy, node: str, *, was_safe: bool) -> Found:
+    """A node that left and said it may stop has no last copy of anything."""
+    if was_safe and copy.is_live:
+        return Violation(
+            "Q8", job, f"{node} said that it is safe to stop, but has the last copy, {copy.kind}"
+        )
+    return None
+
+
+def s13_limit_holds(job: bytes, life: Life, limit: int, own_queue: int) -> Found:
+    """A job with a delivery limit is handed out from its own queue so often at most, on each side of a cut."""
+    if life.command.max_deliveries and own_queue > limit and not life.ordered("revive"):
+        return Violation("S13", job, f"{own_queue} deliveries from its own queue, {limit} allowed")
+    return None
+
+
 # At quiescence
 
 
@@ -305,6 +328,18 @@ def q3_one_queued(job: bytes, copies: Mapping[str, Copy]) -> Found:
     return None
 
 
+def q4_copies_made_again(
+    job: bytes, replicate: int, willing: int, copies: Mapping[str, Copy]
+) -> Found:
+    """Repair has brought each live job with RETRY > 0 to REPLICATE copies, or one at each node."""
+    live = [node for node, copy in copies.items() if copy.is_live]
+    if live and len(live) < min(replicate, willing):
+        return Violation(
+            "Q4", job, f"REPLICATE {replicate}, {willing} nodes are willing, copies only at {live}"
+        )
+    return None
+
+
 def q5_quiet(messages: int, allowed: int, span_ms: int) -> Found:
     """Job messages die down when there is nothing to say."""
     if messages > allowed:
@@ -319,7 +354,7 @@ def q6_not_lost(life: Life, now: int, *, is_in_doubt: bool = False) -> Found:
 
     RETRY 0 is lost with any holder, by DEQUEUE, or in doubt on its way to a node that restarted.
     """
-    if life.ok_at is None or life.deliveries or life.lost_at is not None:
+    if life.ok_at is None or life.is_unkept or life.deliveries or life.lost_at is not None:
         return None
     if life.knew or life.ordered("deljob", "fastack") or now >= life.added_at + life.command.ttl_ms:
         return None

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tests.sim.world import World
 
 KNOWN_MAX = 60
+DEAD_QUEUE = b"dead"
 PATIENCE_MS = 6000  # an operation without a time-out of its own is given up after this
 
 
@@ -100,8 +101,8 @@ class Client:
             return self._add()
         if kind == "get":
             return self._get()
-        if kind == "qlen":
-            return cmd.QLen(self._queue())
+        if kind in ("qlen", "ask", "qpurge"):
+            return self._about_queue(kind)
         ids = (job,) if job is not None else self._some_ids()
         match kind:
             case "working":
@@ -111,7 +112,13 @@ class Client:
             case "ack":
                 return cmd.AckJob(ids)
             case "nack":
-                return cmd.Nack(ids)
+                return cmd.Nack(ids, delay_ms=dice.choice((0, 0, 0, 400, 1500)))
+            case "cancel":
+                return cmd.CancelJob(ids)
+            case "revive":
+                return cmd.Revive(ids)
+            case "waitjob":
+                return cmd.WaitJob(ids, timeout_ms=dice.choice((1, 300, 2000)))
             case "fastack":
                 return cmd.FastAck(ids)
             case "deljob":
@@ -121,6 +128,21 @@ class Client:
             case _:
                 assert kind == "dequeue", kind
                 return cmd.Dequeue(ids if dice.random() < 0.9 else ids * 2)
+
+    def _about_queue(self, kind: str) -> cmd.Command:
+        queue = self._queue()
+        if kind == "qlen":
+            return cmd.QLen(queue)
+        if kind == "qpurge":
+            return cmd.QPurge(queue)
+        asks: tuple[cmd.Command, ...] = (
+            cmd.GlobalQLen(queue, with_nodes=True),
+            cmd.QStat(queue, is_global=True),
+            cmd.QStat(queue),
+            cmd.QPeek(queue, self.dice.choice((3, -3))),
+            cmd.JScan(0, 100, queue),
+        )
+        return self.dice.choice(asks)
 
     def _some_ids(self) -> tuple[JobId, ...]:
         """Ids that this client has met; now and then one that nobody has."""
@@ -133,6 +155,8 @@ class Client:
         return tuple(dict.fromkeys(dice.choice(self.known) for _ in range(count)))
 
     def _queue(self) -> bytes:
+        if self.dice.random() < 0.02:
+            return DEAD_QUEUE
         return b"q%d" % self.dice.randrange(self.world.profile.queues)
 
     def _add(self) -> cmd.AddJob:
@@ -151,6 +175,9 @@ class Client:
             ttl_ms=ttl_ms,
             maxlen=5 if dice.random() < 0.03 else None,
             is_async=dice.random() < 0.1,
+            priority=4 if dice.random() < 0.8 else dice.randrange(10),
+            max_deliveries=dice.choice((0, 0, 0, 2, 3)) if is_retried else 0,
+            dead_queue=DEAD_QUEUE,
         )
 
     def _get(self) -> cmd.GetJob:

@@ -9,7 +9,7 @@ from collections import Counter
 
 import attrs
 
-from disque.core.messages import MESSAGE_TYPES
+from disque.core.wire import MESSAGE_TYPES
 from tests.sim.checks import KINDS
 from tests.sim.plan import FAULTS
 from tests.sim.run import Result

@@ -9,7 +9,7 @@ from disque.core.jobid import JobId
 from disque.core.ready import ClientId, Delivery
 from tests.sim import adapter, checks
 from tests.sim.checks import Violation
-from tests.sim.clients import Client, Operation
+from tests.sim.clients import DEAD_QUEUE, Client, Operation
 
 if TYPE_CHECKING:
     from disque.core.ready import Reply
@@ -40,7 +40,7 @@ class Drainer(Client):
             ids, self.acks = tuple(self.acks), []
             self._issue("ack", cmd.AckJob(ids), self._somewhere())
             return
-        queues = tuple(b"q%d" % i for i in range(self.world.profile.queues))
+        queues = (*(b"q%d" % i for i in range(self.world.profile.queues)), DEAD_QUEUE)
         self._issue(
             "get", cmd.GetJob(queues, timeout_ms=self.dice.choice((200, 500)), count=20), self.node
         )
@@ -83,7 +83,7 @@ class Drain:
 
     def _get_all(self) -> None:
         world = self.world
-        world.trace.add(world.now, "phase", "drain")
+        world.story.add(world.now, "phase", "drain")
         drainers = [Drainer(world, node) for node in self.nodes]
         world.clients.extend(drainers)
         for drainer in drainers:
@@ -138,7 +138,7 @@ class Drain:
 
     def _wait_for_ends(self) -> None:
         world = self.world
-        world.trace.add(world.now, "phase", "collect")
+        world.story.add(world.now, "phase", "collect")
         bound = 2 * self.limits["setack_max_ms"] + 5000
         end = world.now + bound
         while left := self._unfinished():
@@ -168,7 +168,7 @@ class Drain:
     def _age(self) -> None:
         """Tombstones and marks go in their time; nothing is said meanwhile."""
         world, profile = self.world, self.world.profile
-        world.trace.add(world.now, "phase", "age")
+        world.story.add(world.now, "phase", "age")
         short = 3 * profile.node_timeout_ms + self.limits["link_wait_max_ms"] + 2000
         if profile.is_ageing:
             short = max(

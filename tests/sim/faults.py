@@ -63,7 +63,7 @@ class Nemesis:
     def finish(self) -> None:
         """Heal: no cut, no chaos, nobody slow, leaving or down, but those that were forgotten."""
         self.is_over = True
-        self.world.trace.add(self.world.now, "heal", "all")
+        self.world.story.add(self.world.now, "heal", "all")
         self.world.network.heal_all()
         for queue in dict.fromkeys(self._paused):
             self._tell_all(self._pause_message(queue, 0))
@@ -89,7 +89,7 @@ class Nemesis:
         self._enter()
         if fault.kind not in ("leave", "forget"):  # after these a node stays away
             self.world.at(self.world.now + max(1, fault.span), self._leave_one)
-        self.world.trace.add(self.world.now, "fault", fault.kind, (), text)
+        self.world.story.add(self.world.now, "fault", fault.kind, (), text)
 
     def _later(self, fault: Fault, action: object) -> None:
         def act() -> None:
@@ -120,7 +120,7 @@ class Nemesis:
             self._later(fault, lambda: self._heal(fault, pairs))
 
     def _heal(self, fault: Fault, pairs: list[tuple[int, int]]) -> None:
-        self.world.trace.add(self.world.now, "heal", fault.kind, (), f"{fault.nodes}")
+        self.world.story.add(self.world.now, "heal", fault.kind, (), f"{fault.nodes}")
         self.world.network.heal(pairs, fault.mode)
 
     def _flap(self, fault: Fault, pairs: list[tuple[int, int]], end: int, *, is_cut: bool) -> None:
@@ -130,7 +130,7 @@ class Nemesis:
             if is_cut:
                 self.world.network.heal(pairs, fault.mode)
                 if self.world.now >= end:
-                    self.world.trace.add(self.world.now, "heal", fault.kind, (), f"{fault.nodes}")
+                    self.world.story.add(self.world.now, "heal", fault.kind, (), f"{fault.nodes}")
                     return
             else:
                 self.world.network.cut(pairs, fault.mode)
@@ -163,7 +163,7 @@ class Nemesis:
     def _restart(self, node: Node) -> None:
         if not node.is_alive and node.index not in self.forgotten:
             node.start()
-            self.world.trace.add(
+            self.world.story.add(
                 self.world.now, "fault", "restart", (), f"{node.name} boot {node.identity.boot}"
             )
 
@@ -171,16 +171,31 @@ class Nemesis:
         node = self.world.nodes[fault.nodes[0]]
         if not node.is_alive or self._leaving:
             return
-        self._note(fault, f"{node.name} leaves, stops after {fault.span} ms")
+        self._note(
+            fault,
+            f"{node.name} leaves, stops when it is safe" + ("" if fault.n else " or patience ends"),
+        )
         self._leaving.append(node.index)
         self._set_leaving(node, True)
+        self._stop_when_safe(node, node.life, None if fault.n else self.world.now + 3 * fault.span)
 
-        def stop() -> None:
-            if node.is_alive:
-                self.world.trace.add(self.world.now, "fault", "stop", (), node.name)
-                node.crash(is_silent=False)
+    def _stop_when_safe(self, node: Node, life: int, until: int | None) -> None:
+        """Look now and then whether the node says that it may go."""
 
-        self._later(fault, stop)
+        def look() -> None:
+            if self.is_over or not node.is_alive or node.life != life:
+                return
+            is_safe = node.broker.engine.is_safe_to_stop()
+            if is_safe or (until is not None and self.world.now >= until):
+                self.counts["left" if is_safe else "stopped"] += 1
+                self.world.story.add(
+                    self.world.now, "fault", "stop", (), f"{node.name} safe={is_safe}"
+                )
+                node.crash(is_silent=False, was_safe=is_safe)
+            else:
+                self._stop_when_safe(node, life, until)
+
+        self.world.at(self.world.now + 200, look)
 
     def _set_leaving(self, node: Node, is_leaving: bool) -> None:
         node.turn_with(lambda: node.broker.set_leaving(is_leaving))

@@ -34,6 +34,8 @@ class Life:
     )  # nodes that lost a live copy or an end in a crash -> last time
     lost_at: int | None = None  # a crash took the last live copy
     deliveries: list[tuple[int, int]] = attrs.Factory(list)  # (at, node)
+    own_deliveries: int = 0  # of those, from its own queue, not as a dead letter
+    is_unkept: bool = False  # ASYNC at a node that keeps no copy: an ok that promises nothing
     orders: list[tuple[int, str, int]] = attrs.Factory(
         list
     )  # (at, command, node): acks, ENQUEUE, DELJOB ...

@@ -66,10 +66,13 @@ class Node:
         self.world.watch.started(self)
         self.turn_with(_nothing)
 
-    def crash(self, *, is_silent: bool) -> None:
-        """End the process; memory is lost, and with it, as there is no log, every job."""
+    def crash(self, *, is_silent: bool, was_safe: bool = False) -> None:
+        """End the process; memory is lost, and with it, as there is no log, every job.
+
+        `was_safe`: it had left the cluster and said that nobody needs anything from it any more.
+        """
         assert self.is_alive
-        self.world.watch.crashing(self)
+        self.world.watch.crashing(self, was_safe=was_safe)
         self.is_alive = False
         self._inbox.clear()
         self.world.network.crash(self, is_silent=is_silent)
@@ -154,7 +157,7 @@ class Node:
         self.effects_left -= 1
         if self.effects_left >= 0:
             return False
-        self.world.trace.add(
+        self.world.story.add(
             self.world.now, "fault", self.name, (), "crash between two effects of one turn"
         )
         self.crash(is_silent=False)

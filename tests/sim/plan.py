@@ -41,6 +41,11 @@ OPS: Mapping[str, float] = {
     "deljob": 0.3,
     "show": 1.0,
     "qlen": 0.5,
+    "cancel": 0.5,
+    "revive": 0.5,
+    "waitjob": 0.5,
+    "ask": 1.0,  # GLOBALQLEN, QSTAT GLOBAL, QPEEK, JSCAN: they change nothing
+    "qpurge": 0.05,
 }
 # What a client does with a job that it was given; follow-ups come later, here or at another node.
 USES: Mapping[str, float] = {
@@ -173,6 +178,9 @@ def _draw_ttls(dice: random.Random) -> tuple[int, ...]:
 def _draw_limits(dice: random.Random, link_wait: int) -> Mapping[str, int]:
     limits = {"link_wait_max_ms": link_wait, "setack_max_ms": dice.choice((4000, 8000))}
     limits |= {"heal_gap_max_ms": 4000, "move_ask_max_ms": 4000, "refused_for_ms": 3000}
+    limits["repair_after_ms"] = dice.choice((0, 1000, 5000))
+    if dice.random() < 0.1:  # memory is tight
+        limits["maxmemory_bytes"] = (1 << 20) + 1000 * dice.choice((20, 60))
     choices: tuple[tuple[str, tuple[int, ...]], ...] = (
         ("message_entries_max", (1, 3, 500)),
         ("message_bytes_max", (200, 1 << 20)),
@@ -256,6 +264,8 @@ def _draw_fault(dice: random.Random, kind: str, at: int, span: int, nodes: int) 
         n = dice.choice((20, 100, 400))  # each turn so late, ms
     elif kind == "pause":
         n = dice.choice((1, 2, 3))  # in, out, both
+    elif kind == "leave":
+        n = dice.choice((0, 1))  # 1: never stops before it is safe
     elif kind == "whisper":
         n = dice.choice((10, 60))
     elif kind == "crash":

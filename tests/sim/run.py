@@ -23,6 +23,7 @@ from tests.sim.world import StuckError, World
 
 FORM_MS = 15_000  # a fresh cluster is a full mesh within this
 SURVEY_MS = 2000
+REPAIR_MS = 7000  # a rank steps in 5 s after the one before; a target is given 2 s
 
 
 @attrs.define
@@ -81,7 +82,7 @@ def run_profile(profile: Profile, *, wants_digest: bool = False) -> tuple[Result
     _fill(result, world)
     result.cpu_s = time.process_time() - begun
     if wants_digest:
-        result.digest = world.trace.digest()
+        result.digest = world.story.digest()
     return result, world
 
 
@@ -104,10 +105,10 @@ def tell(world: World, violation: Violation) -> str:
     ]
     if violation.job is not None:
         lines.append(f"biography of {violation.job!r}:")
-        lines += list(world.trace.biography(violation.job))
+        lines += list(world.story.biography(violation.job))
     else:
         lines.append("the last rows:")
-        lines += list(world.trace.text())[-40:]
+        lines += list(world.story.text())[-40:]
     return "\n".join(lines)
 
 
@@ -179,19 +180,26 @@ def heal(world: World) -> None:
 def settle(world: World) -> None:
     """Give acks and healing the time of their longest back-off; then holders agree."""
     _phase(world, "settle")
-    world.run_until(
-        world.now + world.profile.limits["setack_max_ms"] + max(world.profile.retries_ms) + 3000
-    )
+    limits, nodes = world.profile.limits, sum(node.is_alive for node in world.nodes)
+    world.run_until(world.now + limits["setack_max_ms"] + max(world.profile.retries_ms) + 3000)
+    if limits["repair_after_ms"]:
+        world.run_until(world.now + limits["repair_after_ms"] + REPAIR_MS * nodes)
     world.watch.survey()
+    copies_of = world.watch.copies()
+    for job, copies in copies_of.items():
+        life = world.watch.ledger.by_id.get(job)
+        if limits["repair_after_ms"] and life is not None and life.retry_ms and not life.knew:
+            wanted = life.command.replicate or min(3, nodes)
+            world.watch.found(checks.q4_copies_made_again(job, wanted, nodes, copies))
     if world.is_reset_at_heal:
-        for job, copies in world.watch.copies().items():
+        for job, copies in copies_of.items():
             world.watch.found(checks.q2_holders_agree(job, copies))
             world.watch.found(checks.q3_one_queued(job, copies))
     world.watch.is_healed = True
 
 
 def _phase(world: World, name: str) -> None:
-    world.trace.add(world.now, "phase", name)
+    world.story.add(world.now, "phase", name)
 
 
 def _wait_for_views(world: World, bound_ms: int) -> None:

@@ -156,6 +156,26 @@ def test_a_second_delivery_in_calm_weather_is_found() -> None:
     assert not checks.calm_delivered_once(JOB, 5000, 5100, life(retry_ms=0))
 
 
+def test_q8_finds_the_last_copy_at_a_node_that_left() -> None:
+    assert checks.q8_safe_means_safe(JOB, copy("active"), "n0", was_safe=True)
+    assert not checks.q8_safe_means_safe(JOB, copy("active"), "n0", was_safe=False)
+
+
+def test_s13_finds_a_delivery_over_the_limit() -> None:
+    limited = life()
+    limited.command = attrs.evolve(limited.command, max_deliveries=2)
+    assert checks.s13_limit_holds(JOB, limited, 2, 3)
+    assert not checks.s13_limit_holds(JOB, limited, 2, 2)
+    assert not checks.s13_limit_holds(JOB, life(), 0, 3)
+
+
+def test_q4_finds_a_job_that_repair_left_short() -> None:
+    one = {"n0": copy("queued"), "n1": copy("done")}
+    assert checks.q4_copies_made_again(JOB, 2, 2, one)
+    assert not checks.q4_copies_made_again(JOB, 2, 1, one)
+    assert not checks.q4_copies_made_again(JOB, 2, 2, {"n0": copy("queued"), "n1": copy("active")})
+
+
 def test_an_answer_that_never_comes_is_found() -> None:
     assert checks.answered_in_time(None, "get", 701, 500, 200)
     assert not checks.answered_in_time(None, "get", 700, 500, 200)

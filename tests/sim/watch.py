@@ -14,6 +14,7 @@ from cluster.ready import Note
 from disque.broker import Batch
 from disque.core import commands as cmd
 from disque.core import messages as msg
+from disque.core import wire
 from disque.core.messages import Message
 from disque.core.ready import ClientId, Delivery, Failure, Reply, Status
 from tests.sim import adapter, checks
@@ -74,8 +75,8 @@ class Watch:
         self._seen[node.index] = {}
         self._stored[node.index] = {}
 
-    def crashing(self, node: Node) -> None:
-        """A process is about to lose its memory: note what only it had."""
+    def crashing(self, node: Node, *, was_safe: bool = False) -> None:
+        """A process is about to lose its memory: note what only it had; nothing, if it said that it is safe to stop."""
         now, state = self.world.now, adapter.state_of(node)
         self.crashes.append((now, node.index))
         self.trace("crash", node.name)
@@ -85,7 +86,10 @@ class Watch:
                 continue
             life.wiped[node.index] = now
             life.done_at.pop(node.index, None)
-            if adapter.snapshot(state, job).is_live and not self._live_at(job, but=node):
+            copy = adapter.snapshot(state, job)
+            if copy.is_live and not self._live_at(job, but=node):
+                if copy.kind != "moving":
+                    self._found(checks.q8_safe_means_safe(job, copy, node.name, was_safe=was_safe))
                 life.lost_at = now
 
     def commanded(self, operation: Operation) -> None:
@@ -93,11 +97,16 @@ class Watch:
         command, now = operation.command, self.world.now
         ids: tuple[bytes, ...] = ()
         if isinstance(command, cmd.AddJob):
-            self._adds[operation.connection] = self.ledger.add(command, operation.node.index, now)
+            life = self._adds[operation.connection] = self.ledger.add(
+                command, operation.node.index, now
+            )
+            life.is_unkept = command.is_async and adapter.keeps_no_copy(
+                adapter.state_of(operation.node)
+            )
         elif isinstance(command, cmd.Working | cmd.Show):
             ids = (command.id,)
-        elif not isinstance(command, cmd.GetJob | cmd.QLen | cmd.QStat | cmd.FlushAll):
-            ids = command.ids
+        else:
+            ids = getattr(command, "ids", ())
         for job in ids:
             self._meets(operation.node, job)
             life = self.ledger.by_id.get(job)
@@ -145,7 +154,7 @@ class Watch:
 
     def trace(self, kind: str, who: str, ids: tuple[bytes, ...] = (), data: object = None) -> None:
         """Add a row to the story."""
-        self.world.trace.add(self.world.now, kind, who, ids, data)
+        self.world.story.add(self.world.now, kind, who, ids, data)
 
     # A turn
 
@@ -247,7 +256,7 @@ class Watch:
             "deliver",
             node.name,
             (job,),
-            f"> {who} {short_value(life)} for the {len(life.deliveries)}. time",
+            f"> {who} {short_value(life)} from {delivery.queue!r} for the {len(life.deliveries)}. time",
         )
         self._found(checks.s5_at_most_once(job, life.retry_ms, len(life.deliveries)))
         self._found(checks.s10_not_early(job, life, now))
@@ -278,6 +287,7 @@ class Watch:
             self.world.outcomes["added"] += 1
             life.ok_at = self.world.now
             promised = 1 if operation.command.is_async else operation.command.replicate or 1
+            promised = 0 if life.is_unkept else promised
             if life.knew or life.deliveries:
                 return  # somebody has worked on it: a success, whatever the number of copies (B7.3)
             holding = [
@@ -354,7 +364,7 @@ class Watch:
         self._found(checks.s2_told_is_true(job, copy.told, knew, wiped))
 
     def _is_excused(self, life: Life) -> bool:
-        """A wipe or FORGET since the job was added: S3 promises nothing."""
+        """A wipe or FORGET since the job was added, or tight memory: S3 and S13 promise nothing."""
         return any(at >= life.added_at for at, _ in self.crashes) or bool(
             self.world.nemesis.forgotten
         )
@@ -434,7 +444,7 @@ class Watch:
                 self._payloads.clear()
             payload = bus.decode(body)
             assert isinstance(payload, bus.Payload)
-            messages = self._payloads[body] = tuple(msg.decode(payload.data))
+            messages = self._payloads[body] = tuple(wire.decode(payload.data))
         return messages
 
 

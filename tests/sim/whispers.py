@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from disque.core import messages as msg
+from disque.core import wire
 from disque.core.copies import facts_of
 from disque.core.job import Job, Reason
 from disque.core.jobid import JobId
@@ -39,7 +40,7 @@ def whisper(world: World, target: Node, dice: random.Random) -> None:
     message = _MAKERS[kind](state, speaker, job)
     if message is None or (job in state.adding and kind in _NOT_WHILE_WAITING):
         return
-    (message,) = msg.decode(msg.encode([message]))
+    (message,) = wire.decode(wire.encode([message]))
     target.turn_with(
         lambda: target.broker.engine.receive(speaker.id, speaker.identity.boot, message)
     )

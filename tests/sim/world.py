@@ -34,7 +34,7 @@ class World:
     def __init__(self, profile: Profile) -> None:
         self.profile = profile
         self.streams = Streams(profile.seed)
-        self.trace = Story()
+        self.story = Story()
         self.now = 0
         self.events = 0
         self.turns = 0
@@ -49,7 +49,7 @@ class World:
         ] = {}  # connections -> the operation that waits there
         self.nodes: list[Node] = []
         self.network = Network(
-            profile, self.streams, self.trace, self.nodes, self.at, adapter.is_payload
+            profile, self.streams, self.story, self.nodes, self.at, adapter.is_payload
         )
         self.watch = Watch(self)
         self.nodes.extend(Node(self, index) for index in range(profile.nodes))
@@ -129,7 +129,7 @@ class World:
     def disconnect(self, operation: Operation, why: str) -> None:
         """A client closes a connection; its node hears of it soon."""
         connection, node, life = operation.connection, operation.node, operation.life
-        self.trace.add(self.now, "client", operation.client.name, (), f"leaves {node.name} ({why})")
+        self.story.add(self.now, "client", operation.client.name, (), f"leaves {node.name} ({why})")
         self.outcomes["gave up"] += 1
 
         def gone() -> None:

@@ -17,6 +17,7 @@ from cluster.nodeid import NodeId
 from cluster.view import ClusterView, MemberView
 from disque.core import commands as cmd
 from disque.core import messages as msg
+from disque.core import wire
 from disque.core.engine import Engine
 from disque.core.job import Burials, Claim, Job, JobSpec, JobState, Lease, Reason
 from disque.core.jobid import JobId, make_job_id
@@ -170,7 +171,7 @@ def copy(id_: JobId, *holders: NodeId, **changes: Any) -> msg.ReplJob:
 
 def reread(messages: list[msg.Message]) -> list[msg.Message]:
     """What a peer reads of them."""
-    return msg.decode(msg.encode(messages))
+    return wire.decode(wire.encode(messages))
 
 
 class Node:
@@ -442,7 +443,7 @@ def _put(node: Node, kind: str) -> JobId:
     if kind in ONCE:
         id_ = node.add(retry_ms=0)
         if kind == "moving":
-            node.hear(B, msg.NeedJobs(b"q", 1))
+            node.hear(B, msg.NeedJobs(b"q", 1, True))
         else:
             assert [each.id for each in node.get()] == [id_]
         return id_

@@ -380,7 +380,6 @@ def test_f4_a_new_lease_beats_every_stamp_known_of_this_node(known: str) -> None
     assert job.lease_end() == node.now_ms + RETRY_MS
 
 
-@pytest.mark.xfail(strict=True, reason="F12: what the codec takes can't always be said again")
 @pytest.mark.parametrize("counter", ["dispatches", "nacks"])
 def test_f5_a_counter_at_the_codecs_bound_can_be_counted_on(counter: str) -> None:
     node = Node(view(up=(B,)))

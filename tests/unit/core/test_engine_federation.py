@@ -57,7 +57,7 @@ def your_job(n: int, *, queue: bytes = b"q", source: Any = B) -> msg.YourJobs:
 def test_a_waiting_client_makes_its_node_ask_everybody_for_one_job() -> None:
     node = Node(UP)
     node.do(cmd.GetJob((b"q",)))
-    assert node.said == [(B, msg.NeedJobs(b"q", 1)), (C, msg.NeedJobs(b"q", 1))]
+    assert node.said == [(B, msg.NeedJobs(b"q", 1, True)), (C, msg.NeedJobs(b"q", 1, True))]
 
 
 def test_nohang_asks_too() -> None:
@@ -140,7 +140,7 @@ def test_nodes_that_come_back_hear_what_is_waited_for() -> None:
     node.do(cmd.GetJob((b"q",)))
     node.advance(100_000)
     node.see(view(up=(B,)))
-    assert node.told(msg.NeedJobs, to=B) == [msg.NeedJobs(b"q", 1)]
+    assert node.told(msg.NeedJobs, to=B) == [msg.NeedJobs(b"q", 1, True)]
 
 
 def test_who_stopped_waiting_asks_no_more() -> None:
@@ -173,7 +173,7 @@ def test_a_short_queue_gives_half_at_least_one(length: int, count: int, given: i
     node = Node(UP)
     for _ in range(length):
         node.add()
-    node.hear(B, msg.NeedJobs(b"q", count))
+    node.hear(B, msg.NeedJobs(b"q", count, True))
     assert len(node.told(msg.YourJobs, to=B)) == given
 
 
@@ -183,7 +183,7 @@ def test_w20_a_count_beyond_reason_is_clamped(count: int) -> None:
     node = Node(UP)
     for _ in range(300):
         node.add()
-    node.hear(B, msg.NeedJobs(b"q", count))
+    node.hear(B, msg.NeedJobs(b"q", count, True))
     assert len(node.told(msg.YourJobs, to=B)) == (100 if count else 1)
     assert all(left <= 100 for left, _ in node.state.queues[b"q"].wanted.values())
 
@@ -192,7 +192,7 @@ def test_the_oldest_jobs_are_given_and_the_giver_stays_a_holder() -> None:
     node = Node(UP)
     ids = [node.add() for _ in range(4)]
     node.clear()
-    node.hear(B, msg.NeedJobs(b"q", 2))
+    node.hear(B, msg.NeedJobs(b"q", 2, True))
     given = node.told(msg.YourJobs, to=B)
     assert [each.id for each in given] == ids[:2]
     assert [each.facts.holders for each in given] == [(A, B)] * 2
@@ -206,10 +206,10 @@ def test_w9_who_cant_be_reached_is_given_nothing() -> None:
     for retry_ms in (0, RETRY_MS):
         node = Node(view(cut=(B,)))
         id_ = node.add(retry_ms=retry_ms)
-        node.hear(B, msg.NeedJobs(b"q", 1))
+        node.hear(B, msg.NeedJobs(b"q", 1, True))
         assert state_name(node, id_) == "queued"
         node.see(view(up=(B,), leaving=(B,)))
-        node.hear(B, msg.NeedJobs(b"q", 1))
+        node.hear(B, msg.NeedJobs(b"q", 1, True))
         assert state_name(node, id_) == "queued"
 
 
@@ -217,7 +217,7 @@ def test_output_pause_gives_nothing() -> None:
     node = Node(UP)
     node.add()
     queue_of(node.state, b"q").pause = PAUSE_OUT
-    node.hear(B, msg.NeedJobs(b"q", 1))
+    node.hear(B, msg.NeedJobs(b"q", 1, True))
     assert node.told(msg.YourJobs) == []
 
 
@@ -225,7 +225,7 @@ def test_who_imports_a_queue_gives_none_of_it() -> None:
     """Rate rule (5.7.1): else two dry nodes pass jobs to and fro; once the imports have stopped it gives."""
     node = Node(UP)
     node.hear(C, your_job(1, source=C))
-    node.hear(B, msg.NeedJobs(b"q", 1))
+    node.hear(B, msg.NeedJobs(b"q", 1, True))
     assert node.told(msg.YourJobs) == []
     node.advance(5_100)
     assert [each.id for each in node.told(msg.YourJobs, to=B)] == [job_id(1)]
@@ -234,15 +234,26 @@ def test_who_imports_a_queue_gives_none_of_it() -> None:
 def test_a_question_is_remembered_for_30_s_and_then_forgotten() -> None:
     for after_ms, is_given in ((29_999, True), (30_000, False)):
         node = Node(UP)
-        node.hear(B, msg.NeedJobs(b"q", 1))
+        node.hear(B, msg.NeedJobs(b"q", 1, True))
         node.advance(after_ms)
         node.add()
         assert bool(node.told(msg.YourJobs, to=B)) == is_given
 
 
+def test_only_askers_with_waiting_clients_are_remembered() -> None:
+    node = Node(UP)
+    node.hear(B, msg.NeedJobs(b"q", 5, False))
+    node.add()
+    assert node.told(msg.YourJobs) == []
+    assert len(node.get()) == 1
+    node.add()
+    node.hear(B, msg.NeedJobs(b"q", 5, False))
+    assert len(node.told(msg.YourJobs, to=B)) == 1, "what is there is given"
+
+
 def test_a_remembered_question_is_answered_once() -> None:
     node = Node(UP)
-    node.hear(B, msg.NeedJobs(b"q", 2))
+    node.hear(B, msg.NeedJobs(b"q", 2, True))
     for _ in range(5):
         node.add()
     assert len(node.told(msg.YourJobs, to=B)) == 2
@@ -251,7 +262,7 @@ def test_a_remembered_question_is_answered_once() -> None:
 
 def test_a_consumer_here_goes_before_a_remembered_question() -> None:
     node = Node(UP)
-    node.hear(B, msg.NeedJobs(b"q", 1))
+    node.hear(B, msg.NeedJobs(b"q", 1, True))
     node.do(cmd.GetJob((b"q",)))
     node.add()
     assert len(node.answers()) == 1
@@ -294,7 +305,7 @@ def test_your_jobs_may_be_refused_and_the_giver_asks_at_once(why: str) -> None:
     assert len(node.told(msg.Refused, to=B)) == 1
     giver = Node(view(up=(B,)))
     id_ = giver.add()
-    giver.hear(B, msg.NeedJobs(b"q", 1))
+    giver.hear(B, msg.NeedJobs(b"q", 1, True))
     giver.hear(B, msg.Refused(id_, is_queue_only=True))
     giver.advance(1_100)
     assert state_name(giver, id_) == "queued"
@@ -303,7 +314,7 @@ def test_your_jobs_may_be_refused_and_the_giver_asks_at_once(why: str) -> None:
 def test_your_jobs_lost_on_the_way_come_back_after_retry() -> None:
     giver = Node(view(up=(B,)))
     id_ = giver.add()
-    giver.hear(B, msg.NeedJobs(b"q", 1))
+    giver.hear(B, msg.NeedJobs(b"q", 1, True))
     giver.advance(RETRY_MS + 1_500)
     assert state_name(giver, id_) == "queued"
 

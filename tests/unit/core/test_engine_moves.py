@@ -55,7 +55,7 @@ def moving(**options: Any) -> tuple[Node, JobId]:
     node = Node(UP, **options)
     id_ = node.add(retry_ms=0)
     node.clear()
-    node.hear(B, msg.NeedJobs(b"q", 1))
+    node.hear(B, msg.NeedJobs(b"q", 1, True))
     return node, id_
 
 
@@ -186,7 +186,7 @@ def test_no_makes_it_ours_again_and_it_may_move_under_a_new_number() -> None:
     node, id_ = moving()
     node.hear(B, answer(node, False))
     assert state_name(node, id_) == "queued"
-    node.hear(B, msg.NeedJobs(b"q", 1))
+    node.hear(B, msg.NeedJobs(b"q", 1, True))
     assert [(each.n, each.settled) for each in node.told(msg.Move)] == [(1, 1), (2, 2)]
 
 
@@ -256,7 +256,7 @@ def test_a_receiver_back_with_its_store_is_asked_for_its_old_boot() -> None:
 def test_at_most_64_moves_are_open_the_rest_stays_queued() -> None:
     node = Node(UP, limits=Limits(moves_open_max=3))
     ids = [node.add(retry_ms=0) for _ in range(10)]
-    node.hear(B, msg.NeedJobs(b"q", 5))
+    node.hear(B, msg.NeedJobs(b"q", 5, True))
     assert [state_name(node, each) for each in ids] == ["moving"] * 3 + ["queued"] * 7
     assert [each.id for each in node.get()] == [ids[3]]
 
@@ -265,21 +265,20 @@ def test_a_peer_that_is_leaving_refused_or_is_of_unknown_boot_gets_no_move() -> 
     for seen in (view(up=(B,), leaving=(B,)), view(up=(B,), boots={B: 0})):
         node = Node(seen)
         id_ = node.add(retry_ms=0)
-        node.hear(B, msg.NeedJobs(b"q", 1), boot=BOOT)
+        node.hear(B, msg.NeedJobs(b"q", 1, True), boot=BOOT)
         assert state_name(node, id_) == "queued"
 
 
 def test_a_moving_job_still_expires_and_its_answer_is_harmless() -> None:
     node = Node(UP)
     id_ = node.add(retry_ms=0, ttl_ms=5_000)
-    node.hear(B, msg.NeedJobs(b"q", 1))
+    node.hear(B, msg.NeedJobs(b"q", 1, True))
     no = answer(node, False)
     node.advance(5_000)
     node.hear(B, no)
     assert (state_name(node, id_), node.get()) == ("none", [])
 
 
-@pytest.mark.xfail(strict=True, reason="scenario finding 7: it never reaches the receiver")
 def test_b9_3_an_ack_at_the_source_reaches_the_receiver() -> None:
     """B9.3: done there, undelivered here becomes done."""
     world = World.of(A, B)
@@ -288,7 +287,7 @@ def test_b9_3_an_ack_at_the_source_reaches_the_receiver() -> None:
     world.lose = lambda _sender, _to, each: isinstance(each, msg.GotMove)
     b.do(cmd.GetJob((b"other",)))
     world.settle()
-    a.hear(B, msg.NeedJobs(b"q", 1))
+    a.hear(B, msg.NeedJobs(b"q", 1, True))
     world.settle()
     assert [state_name(a, id_), state_name(b, id_)] == ["moving", "queued"]
     a.do(cmd.AckJob((id_,)), client=ClientId(9))

@@ -307,17 +307,21 @@ def test_a_lease_beats_a_queued_copy() -> None:
 
 # Facts and news (M22)
 
+OWN = {A: (BOOT, 0, True)}  # the sender knows that we have a copy
+
 
 def test_an_answer_to_equal_facts_is_nothing() -> None:
-    """S17."""
+    """S17; a sender that hasn't heard that we have a copy is told that, no more (M3)."""
     node, id_ = node_with("active", UP)
-    node.hear(B, msg.Told(id_, facts(A, B)))
+    node.hear(B, msg.Told(id_, facts(A, B, claims=OWN)))
     assert node.said == []
+    node.hear(B, msg.Told(id_, facts(A, B)))
+    assert node.said == [(B, msg.GotJob(id_, BOOT, 0))]
 
 
 def test_facts_are_answered_only_with_news_for_the_sender() -> None:
     node, id_ = node_with("active", UP)
-    node.hear(B, msg.Told(id_, facts(A, B, dispatches={B: 1})))
+    node.hear(B, msg.Told(id_, facts(A, B, claims=OWN, dispatches={B: 1})))
     assert node.said == [], "news for us, none for the sender"
     node.hear(B, msg.Told(id_, facts(A, B)))
     assert [each.facts.dispatches for each in node.told(msg.Told, to=B)] == [{B: 1}]

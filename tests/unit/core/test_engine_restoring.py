@@ -167,7 +167,7 @@ def test_a_dispatched_retry_0_job_is_never_dispatched_again() -> None:
             after.advance(1_000)
             assert after.get() == []
         after.see(UP)
-        after.hear(B, msg.NeedJobs(b"q", 5))
+        after.hear(B, msg.NeedJobs(b"q", 5, True))
         after.advance(60_000)
         assert after.get() == []
         assert after.told(msg.Move) == []
@@ -263,7 +263,6 @@ def test_f10_an_id_that_settled_twice_leaves_one_tombstone() -> None:
     assert not after.state.tombstones
 
 
-@pytest.mark.xfail(strict=True, reason="F13: a second ack isn't recorded")
 def test_a_reason_that_rose_is_in_the_log() -> None:
     """M4, Q7: NOREPL, then acked."""
     node = Node(view(up=(B,)))
@@ -276,7 +275,6 @@ def test_a_reason_that_rose_is_in_the_log() -> None:
     assert replayed(node, node.records).job(id_).reason is Reason.ACKED
 
 
-@pytest.mark.xfail(strict=True, reason="F14: only live jobs are recorded as gone")
 def test_flushall_is_in_the_log() -> None:
     """What was flushed doesn't come back."""
     for kind in STATES:

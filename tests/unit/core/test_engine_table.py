@@ -15,6 +15,7 @@ import pytest
 from cluster.nodeid import NodeId
 from disque.core import commands as cmd
 from disque.core import messages as msg
+from disque.core import wire
 from disque.core.job import Burials, JobSpec, Reason
 from disque.core.jobid import JobId
 from tests.unit.core.builders import (
@@ -36,7 +37,7 @@ from tests.unit.core.builders import (
     view,
 )
 
-LIE = 2**61 - 2**20  # near the end of what the codec takes (F12 is about the end itself)
+LIE = 2**61  # the end of what the codec takes for counters and stamps
 VIEW = view(up=(B, C), forgotten=(D,))
 
 FACTS = (
@@ -116,7 +117,7 @@ def about_no_job(kind: type[Any], id_: JobId) -> Iterator[msg.Message]:
         boots = [(BOOT, BOOT), (BOOT, 0), (LIE, BOOT)]
         yield from [kind(*both, n, *m) for m in more for both in boots for n in (1, 0, LIE)]
     elif kind is msg.NeedJobs:
-        yield from [msg.NeedJobs(queue, n) for queue in (b"q", b"other") for n in (1, 0, LIE)]
+        yield from [msg.NeedJobs(queue, n, True) for queue in (b"q", b"other") for n in (1, 0, LIE)]
     elif kind is msg.Heal:
         yield from [msg.Heal(boot, n) for boot in (BOOT, 0, LIE) for n in (1, 0, LIE)]
     elif kind in (msg.Walk, msg.Walked):
@@ -145,7 +146,7 @@ def cells() -> list[Any]:
             state,
             id=f"{kind.__name__}-{state}",
         )
-        for kind in msg.MESSAGE_TYPES
+        for kind in wire.MESSAGE_TYPES
         for state in STATES
     ]
 
@@ -179,7 +180,7 @@ def test_a_known_sender_is_harmless_whatever_it_says(kind: type[Any], state: str
 @pytest.mark.parametrize("state", STATES)
 @pytest.mark.parametrize("sender", [D, STRANGER, A], ids=["forgotten", "unknown", "itself"])
 def test_a_sender_that_is_no_other_member_changes_nothing(state: str, sender: NodeId) -> None:
-    for kind in msg.MESSAGE_TYPES:
+    for kind in wire.MESSAGE_TYPES:
         node, id_ = node_with(state, VIEW)
         before = attrs.asdict(node.state.jobs[id_]) if id_ in node.state.jobs else None
         node.hear(sender, *statements(kind, node, id_))
@@ -192,7 +193,7 @@ def test_a_sender_that_is_no_other_member_changes_nothing(state: str, sender: No
 @pytest.mark.parametrize("state", STATES)
 def test_a_statement_of_an_earlier_boot_changes_nothing(state: str) -> None:
     """M17: a connection of a process that is gone."""
-    for kind in msg.MESSAGE_TYPES:
+    for kind in wire.MESSAGE_TYPES:
         node, id_ = node_with(state, VIEW)
         node.hear(B, *statements(kind, node, id_), boot=BOOT - 1)
         assert (node.said, node.records, node.replies) == ([], [], [])
@@ -202,14 +203,14 @@ def test_a_statement_of_an_earlier_boot_changes_nothing(state: str) -> None:
 
 @pytest.mark.parametrize("state", STATES)
 def test_a_leaving_node_takes_everything_without_harm(state: str) -> None:
-    for kind in msg.MESSAGE_TYPES:
+    for kind in wire.MESSAGE_TYPES:
         node, id_ = node_with(state, VIEW)
         node.see(view(up=(B, C), forgotten=(D,), leaving=(A,)))
         node.hear(B, *statements(kind, node, id_))
         live_on(node, id_)
 
 
-@pytest.mark.parametrize("kind", msg.MESSAGE_TYPES, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", wire.MESSAGE_TYPES, ids=lambda kind: kind.__name__)
 def test_an_answer_to_an_answer_dies_out(kind: type[Any]) -> None:
     """S17: two nodes that answer each other fall silent, whatever one of them began with."""
     for state in STATES:

@@ -1,0 +1,328 @@
+"""The bytes of messages: many statements in one payload, read back with suspicion.
+
+A payload is a version, the table of the node ids that occur, and runs of statements of one type. Each statement is a
+list of fields in the order of `_SCHEMA`; a reader takes the fields it knows and skips the rest, and skips types it
+doesn't know, so later versions may append.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import msgpack
+
+from cluster.errors import RemoteProtocolError
+from cluster.nodeid import NodeId
+from disque.core import messages as msg
+from disque.core.job import EMPTY, NO_CLAIMS, Burials, Claim, JobSpec, Reason
+from disque.core.jobid import JobId, is_job_id
+from disque.core.messages import NO_REMAINING, Facts, Message, RemainingLease
+
+VERSION = 1
+_INT_MAX = 2**62  # ms and sums of counters
+_RISING_MAX = 2**61  # counters, clocks and stamps: their owner counts on from what it hears
+
+
+class _Writer:
+    """Collects the node table while fields are made."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[NodeId, int] = {}
+
+    def node(self, node: NodeId) -> int:
+        return self.nodes.setdefault(node, len(self.nodes))
+
+    def nodes_of(self, nodes: Iterable[NodeId]) -> list[int]:
+        return [self.node(node) for node in nodes]
+
+    def facts(self, facts: Facts) -> dict[int, object]:
+        node = self.node
+        fields: dict[int, object] = {0: self.nodes_of(facts.holders), 1: facts.expires_in}
+        if facts.due_in:
+            fields[2] = facts.due_in
+        if facts.is_queued:
+            fields[3] = True
+        if facts.claims:
+            fields[4] = [(node(n), *claim) for n, claim in facts.claims.items()]
+        if facts.dispatches:
+            fields[5] = [(node(n), _sayable(count)) for n, count in facts.dispatches.items()]
+        if facts.nacks:
+            fields[6] = [(node(n), _sayable(count)) for n, count in facts.nacks.items()]
+        if facts.leases:
+            fields[7] = [(node(n), _sayable(stamp), ms) for n, (stamp, ms) in facts.leases.items()]
+        if facts.covered:
+            fields[8] = [(node(n), _sayable(stamp)) for n, stamp in facts.covered.items()]
+        if facts.burials is not None:
+            buried = facts.burials
+            fields[9] = (
+                _sayable(buried.count),
+                buried.reason,
+                min(buried.base, _INT_MAX),
+                buried.expires_at,
+            )
+        return fields
+
+    def spec(self, spec: JobSpec) -> list[object]:
+        return [
+            spec.queue, spec.ctime, spec.retry_ms, spec.replicate, spec.is_explicit, spec.delay_ms, spec.ttl_ms,
+            spec.priority, spec.max_deliveries, spec.dead_queue, dict(spec.headers),
+        ]  # fmt: skip
+
+
+def _sayable(number: int) -> int:
+    """What grew beyond the bound of what a reader takes, by a lying peer, is said as that bound."""
+    return min(number, _RISING_MAX)
+
+
+class _Reader:
+    """Checks what a peer sent: every wrong type, range or index is a RemoteProtocolError."""
+
+    def __init__(self, nodes: list[NodeId]) -> None:
+        self.nodes = nodes
+
+    def integer(self, raw: Any) -> int:
+        if type(raw) is not int or not 0 <= raw <= _INT_MAX:
+            raise RemoteProtocolError(f"expected an integer from 0 to 2^62, got {raw!r:.60}")
+        return raw
+
+    def flag(self, raw: Any) -> bool:
+        if type(raw) is not bool:
+            raise RemoteProtocolError(f"expected a boolean, got {raw!r:.60}")
+        return raw
+
+    def data(self, raw: Any) -> bytes:
+        if type(raw) is not bytes:
+            raise RemoteProtocolError(f"expected bytes, got {raw!r:.60}")
+        return raw
+
+    def job_id(self, raw: Any) -> JobId:
+        if type(raw) is not bytes or not is_job_id(raw):
+            raise RemoteProtocolError(f"expected a job id, got {raw!r:.60}")
+        return JobId(raw)
+
+    def node(self, raw: Any) -> NodeId:
+        if type(raw) is not int or not 0 <= raw < len(self.nodes):
+            raise RemoteProtocolError(
+                f"node index {raw!r:.60} outside a table of {len(self.nodes)}"
+            )
+        return self.nodes[raw]
+
+    def rows(self, raw: Any) -> list[Any]:
+        if type(raw) is not list:
+            raise RemoteProtocolError(f"expected a list, got {raw!r:.60}")
+        return raw
+
+    def nodes_of(self, raw: Any) -> tuple[NodeId, ...]:
+        return tuple(sorted({self.node(each) for each in self.rows(raw)}))
+
+    def job_ids(self, raw: Any) -> tuple[JobId, ...]:
+        return tuple([self.job_id(each) for each in self.rows(raw)])
+
+    def integers(self, raw: Any) -> tuple[int, ...]:
+        return tuple([self.integer(each) for each in self.rows(raw)])
+
+    def reason(self, raw: Any) -> Reason:
+        try:
+            return Reason(self.integer(raw))
+        except ValueError:
+            raise RemoteProtocolError(f"unknown reason {raw!r:.60}") from None
+
+    def rising(self, raw: Any) -> int:
+        """A counter, clock or stamp: its owner goes on counting from it, and must never reach the bound."""
+        number = self.integer(raw)
+        if number > _RISING_MAX:
+            raise RemoteProtocolError(f"a counter or stamp of {number}, the limit is 2^61")
+        return number
+
+    def counts(self, raw: Any) -> Mapping[NodeId, int]:
+        return {self.node(n): self.rising(count) for n, count in self.rows(raw)}
+
+    def claims(self, raw: Any) -> Mapping[NodeId, Claim]:
+        return {
+            self.node(n): (self.integer(boot), self.rising(clock), self.flag(has))
+            for n, boot, clock, has in self.rows(raw)
+        }
+
+    def leases(self, raw: Any) -> Mapping[NodeId, RemainingLease]:
+        return {
+            self.node(n): (self.rising(stamp), self.integer(remaining))
+            for n, stamp, remaining in self.rows(raw)
+        }
+
+    def burials(self, raw: Any) -> Burials:
+        count, reason, base, expires_in = self.rows(raw)[:4]
+        number = self.integer
+        return Burials(self.rising(count), number(reason), number(base), number(expires_in))
+
+    def facts(self, raw: Any) -> Facts:
+        if type(raw) is not dict:
+            raise RemoteProtocolError(f"expected facts, got {raw!r:.60}")
+        get = raw.get
+        burials = get(9)
+        return Facts(
+            holders=self.nodes_of(get(0)),
+            expires_in=self.integer(get(1)),
+            due_in=self.integer(get(2, 0)),
+            is_queued=self.flag(get(3, False)),
+            claims=self.claims(raw[4]) if 4 in raw else NO_CLAIMS,
+            dispatches=self.counts(raw[5]) if 5 in raw else EMPTY,
+            nacks=self.counts(raw[6]) if 6 in raw else EMPTY,
+            leases=self.leases(raw[7]) if 7 in raw else NO_REMAINING,
+            covered=self.counts(raw[8]) if 8 in raw else EMPTY,
+            burials=None if burials is None else self.burials(burials),
+        )
+
+    def spec(self, raw: Any) -> JobSpec:
+        fields = self.rows(raw)
+        number, data = self.integer, self.data
+        if type(fields[10]) is not dict:
+            raise RemoteProtocolError(f"expected headers, got {fields[10]!r:.60}")
+        return JobSpec(
+            queue=data(fields[0]),
+            ctime=number(fields[1]),
+            retry_ms=number(fields[2]),
+            replicate=number(fields[3]),
+            is_explicit=self.flag(fields[4]),
+            delay_ms=number(fields[5]),
+            ttl_ms=number(fields[6]),
+            priority=number(fields[7]),
+            max_deliveries=number(fields[8]),
+            dead_queue=data(fields[9]),
+            headers={data(k): data(v) for k, v in fields[10].items()},
+        )
+
+
+_Writes = Callable[[_Writer, Any], object]
+_Reads = Callable[[_Reader, Any], object]
+
+
+def _plain(_writer: _Writer, raw: object) -> object:
+    return raw
+
+
+_ID: tuple[_Writes, _Reads] = (_plain, _Reader.job_id)
+_INT: tuple[_Writes, _Reads] = (_plain, _Reader.integer)
+_FLAG: tuple[_Writes, _Reads] = (_plain, _Reader.flag)
+_BYTES: tuple[_Writes, _Reads] = (_plain, _Reader.data)
+_FACTS: tuple[_Writes, _Reads] = (_Writer.facts, _Reader.facts)
+_SPEC: tuple[_Writes, _Reads] = (_Writer.spec, _Reader.spec)
+_NODE: tuple[_Writes, _Reads] = (_Writer.node, _Reader.node)
+_NODES: tuple[_Writes, _Reads] = (_Writer.nodes_of, _Reader.nodes_of)
+_REASON: tuple[_Writes, _Reads] = (_plain, _Reader.reason)
+_IDS: tuple[_Writes, _Reads] = (_plain, _Reader.job_ids)
+_INTS: tuple[_Writes, _Reads] = (_plain, _Reader.integers)
+
+# Number on the wire, class, fields in order. Checklist for a new message: append here, to Message, and to the engine's
+# table of handlers; never reuse a number, only append fields.
+_SCHEMA: tuple[tuple[int, type[Any], tuple[tuple[str, tuple[_Writes, _Reads]], ...]], ...] = (
+    (1, msg.ReplJob, (("id", _ID), ("spec", _SPEC), ("body", _BYTES), ("facts", _FACTS))),
+    (2, msg.GotJob, (("id", _ID), ("boot", _INT), ("clock", _INT))),
+    (3, msg.Refused, (("id", _ID), ("is_queue_only", _FLAG))),
+    (4, msg.WillQueue, (("id", _ID), ("facts", _FACTS))),
+    (5, msg.Have, (("id", _ID), ("facts", _FACTS))),
+    (6, msg.Unknown, (("id", _ID), ("boot", _INT), ("clock", _INT))),
+    (7, msg.Waiting, (("id", _ID), ("wait_ms", _INT))),
+    (8, msg.Queued, (("id", _ID), ("facts", _FACTS))),
+    (9, msg.Leased, (("id", _ID), ("facts", _FACTS))),
+    (10, msg.Told, (("id", _ID), ("facts", _FACTS))),
+    (11, msg.SetAck, (("id", _ID), ("reason", _REASON), ("holders", _NODES), ("told", _NODES), ("expires_in", _INT))),
+    (12, msg.GotAck, (("id", _ID), ("reason", _REASON), ("holders", _NODES), ("told", _NODES), ("expires_in", _INT))),
+    (13, msg.DelJob, (("id", _ID), ("reason", _REASON), ("holders", _NODES), ("told", _NODES))),
+    (14, msg.NeedJobs, (("queue", _BYTES), ("count", _INT), ("has_waiting", _FLAG))),
+    (15, msg.YourJobs, (("id", _ID), ("spec", _SPEC), ("body", _BYTES), ("facts", _FACTS))),
+    (16, msg.Move, (("source_boot", _INT), ("boot", _INT), ("n", _INT), ("settled", _INT), ("id", _ID), ("spec", _SPEC),
+                ("body", _BYTES), ("expires_in", _INT), ("due_in", _INT))),
+    (17, msg.GotMove, (("source_boot", _INT), ("boot", _INT), ("n", _INT), ("is_taken", _FLAG))),
+    (18, msg.AskMove, (("source_boot", _INT), ("boot", _INT), ("n", _INT))),
+    (19, msg.Heal, (("boot", _INT), ("n", _INT))),
+    (20, msg.Walk, (("seq", _INT),)),
+    (21, msg.Walked, (("seq", _INT),)),
+    (22, msg.Pause, (("queue", _BYTES), ("stamp", _INT), ("node", _NODE), ("flags", _INT))),
+    (23, msg.Purge, (("node", _NODE), ("boot", _INT), ("seq", _INT), ("queue", _BYTES))),
+    (24, msg.Keep, (("id", _ID), ("facts", _FACTS))),
+    (25, msg.KeepDummy, (("id", _ID), ("reason", _REASON))),
+    (26, msg.Kept, (("id", _ID), ("boot", _INT), ("clock", _INT))),
+    (27, msg.Question, (("number", _INT), ("kind", _INT), ("queue", _BYTES), ("ids", _IDS), ("numbers", _INTS))),
+    (28, msg.Answer, (("number", _INT), ("numbers", _INTS))),
+)  # fmt: skip
+MESSAGE_TYPES: tuple[type[Any], ...] = tuple(row[1] for row in _SCHEMA)
+_ENCODERS = {
+    kind: (number, tuple((name, write) for name, (write, _) in fields))
+    for number, kind, fields in _SCHEMA
+}
+_DECODERS = {
+    number: (kind, tuple(read for _, (_, read) in fields)) for number, kind, fields in _SCHEMA
+}
+
+
+def encode(messages: list[Message]) -> bytes:
+    """One payload for all of them, in order; the caller keeps it below its limits (see `split`)."""
+    writer = _Writer()
+    runs: list[list[object]] = []
+    last = 0
+    for message in messages:
+        number, fields = _ENCODERS[type(message)]
+        if number != last:
+            runs.append([number])
+            last = number
+        runs[-1].append([write(writer, getattr(message, name)) for name, write in fields])
+    nodes = [bytes.fromhex(node) for node in writer.nodes]
+    packed: bytes = msgpack.packb([VERSION, nodes, runs])
+    return packed
+
+
+def split(messages: list[Message], *, entries_max: int, bytes_max: int) -> Iterable[list[Message]]:
+    """Cut into payloads of at most entries_max statements; bodies count against bytes_max (one may exceed it)."""
+    batch: list[Message] = []
+    size = 0
+    for message in messages:
+        body = (
+            len(message.body) if isinstance(message, msg.ReplJob | msg.YourJobs | msg.Move) else 0
+        )
+        if batch and (len(batch) >= entries_max or size + body > bytes_max):
+            yield batch
+            batch, size = [], 0
+        batch.append(message)
+        size += body
+    if batch:
+        yield batch
+
+
+def decode(payload: bytes) -> list[Message]:
+    """The statements of one payload; RemoteProtocolError for anything that no node of ours would send."""
+    try:
+        raw = msgpack.unpackb(payload, strict_map_key=False)
+        version, raw_nodes, runs = raw[0], raw[1], raw[2]
+        if version != VERSION:
+            raise RemoteProtocolError(
+                f"payload version {version!r:.20}, this node speaks {VERSION}"
+            )
+        reader = _Reader([_node_id(node) for node in raw_nodes])
+        messages: list[Message] = []
+        for run in runs:
+            known = _DECODERS.get(run[0])
+            if known is None:
+                continue  # a later version's
+            kind, reads = known
+            for row in run[1:]:
+                if len(row) < len(reads):
+                    raise RemoteProtocolError(
+                        f"{kind.__name__} takes {len(reads)} fields, got {len(row)}"
+                    )
+                messages.append(
+                    kind(*[read(reader, field) for read, field in zip(reads, row, strict=False)])
+                )
+    except RemoteProtocolError:
+        raise
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
+        raise RemoteProtocolError(f"payload of {len(payload)} bytes: {error!r:.120}") from None
+    except msgpack.exceptions.UnpackException as error:
+        raise RemoteProtocolError(f"payload of {len(payload)} bytes: {error!r:.120}") from None
+    return messages
+
+
+def _node_id(raw: Any) -> NodeId:
+    if type(raw) is not bytes or len(raw) != 20:
+        raise RemoteProtocolError(f"expected a node id of 20 bytes, got {raw!r:.60}")
+    return NodeId(raw.hex())
