@@ -47,7 +47,10 @@ def _end(state: State, id_: JobId, reason: Reason) -> bool:
             remember_unknown(state, id_, reason)
         return False
     if job.is_done:
-        raise_reason(state, job, reason)
+        if (
+            job.reason is not Reason.DEAD_ACKED
+        ):  # one more ack of a dead letter makes no success of it
+            raise_reason(state, job, reason)
         collect(state, job)
         return False
     finish(state, job, Reason.DEAD_ACKED if job.is_dead else reason)

@@ -31,7 +31,7 @@ from disque.core.inquiries import (
     take_answer,
 )
 from disque.core.introspection import PAUSE_NAMES, length_of, status_of
-from disque.core.job import Reason
+from disque.core.job import JobState, Reason
 from disque.core.jobid import JobId
 from disque.core.outcomes import OUTCOME_NAMES, PENDING, joined_outcome
 from disque.core.ready import ClientId, NilArray, Reply
@@ -87,11 +87,15 @@ def on_answer(state: State, peer: NodeId, said: msg.Answer) -> None:
 
 def inquiry_due(state: State, inquiry: Inquiry) -> None:
     """Time is up for a question; or a WAITJOB asks again."""
-    if inquiry.kind == OUTCOMES and inquiry.is_resting:
-        close_inquiry(state, inquiry)
-        _ask_outcomes(state, inquiry)
-    else:
+    if not inquiry.is_resting:
         _end(state, inquiry)
+        return
+    close_inquiry(state, inquiry)
+    deadline = inquiry.wait_deadline
+    if deadline is not None and state.now_ms >= deadline:
+        _reply_outcomes(state, inquiry)
+    else:
+        _ask_outcomes(state, inquiry)
 
 
 def inquiries_review(state: State) -> None:
@@ -258,14 +262,18 @@ def _finish_outcomes(state: State, inquiry: Inquiry) -> None:
     for at, id_ in enumerate(inquiry.ids):
         said = [outcome_of(state, id_), *[row[at] for row in rows]]
         outcomes.append(joined_outcome(said, is_complete=not inquiry.silent))
+    inquiry.numbers = tuple(outcomes)
     deadline, now = inquiry.wait_deadline, state.now_ms
     if PENDING in outcomes and (deadline is None or now < deadline):
         _rest(state, inquiry)
-        return
-    pairs: list[Reply] = [
-        [id_, OUTCOME_NAMES[outcome]] for id_, outcome in zip(inquiry.ids, outcomes, strict=True)
-    ]
-    reply(state, inquiry.client, pairs)
+    else:
+        _reply_outcomes(state, inquiry)
+
+
+def _reply_outcomes(state: State, inquiry: Inquiry) -> None:
+    """Give the outcomes of the last round."""
+    said = zip(inquiry.ids, inquiry.numbers, strict=True)
+    reply(state, inquiry.client, [[id_, OUTCOME_NAMES[outcome]] for id_, outcome in said])
 
 
 def _rest(state: State, inquiry: Inquiry) -> None:
@@ -332,7 +340,9 @@ def _pass_on(
     if not unknown or state.view.size < 2:
         reply(state, client, done_here)
         return
-    inquiry = _ask_all(state, client, HOLDERS, None, ids=unknown, numbers=numbers)
+    # Half of the time to find the holders, so that one silent member leaves time for the order itself.
+    half_ms = max(1, state.limits.ask_cluster_ms // 2)
+    inquiry = _ask_all(state, client, HOLDERS, half_ms, ids=unknown, numbers=numbers)
     inquiry.done_here = done_here
     inquiry.word = word
     _end_if_done(state, inquiry)
@@ -342,11 +352,7 @@ def _answer_holders(state: State, _peer: NodeId, said: msg.Question) -> tuple[in
     return tuple([_holding(state, id_) for id_ in said.ids])
 
 
-_DONE_THERE, _HELD_THERE, _DELIVERED_THERE = (
-    1,
-    2,
-    3,
-)  # 0: no copy; the last one + the stamp of its lease
+_DONE_THERE, _HELD_THERE, _DELIVERED_THERE, _QUEUED_THERE = 1, 2, 3, 2**61
 
 
 def _holding(state: State, id_: JobId) -> int:
@@ -356,12 +362,14 @@ def _holding(state: State, id_: JobId) -> int:
         return _DONE_THERE if is_buried else 0
     if job.is_done:
         return _DONE_THERE
+    if job.state is JobState.QUEUED:
+        return _QUEUED_THERE
     stamp, _ = job.leases.get(state.self_id, (0, 0))
     return _DELIVERED_THERE + stamp if stamp else _HELD_THERE
 
 
 def _finish_holders(state: State, inquiry: Inquiry) -> None:
-    """Choose one holder an id: who handed it out last, else the first in salted order; have it done there."""
+    """Choose one holder an id: who has it queued, else who handed it out last, else the first in salted order."""
     rows = {n: row for n, row in inquiry.answers.items() if len(row) == len(inquiry.ids)}
     shares: dict[NodeId, tuple[JobId, ...]] = {}
     is_acked = False
@@ -381,7 +389,7 @@ def _finish_holders(state: State, inquiry: Inquiry) -> None:
         inquiry.client,
         inquiry.word,
         shares=shares,
-        deadline=inquiry.deadline,
+        deadline=state.now_ms + max(1, state.limits.ask_cluster_ms // 2),
         numbers=inquiry.numbers,
     )
     part.word, part.done_here, part.asked = inquiry.word, inquiry.done_here, inquiry

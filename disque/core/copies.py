@@ -252,6 +252,11 @@ def has_news_for(state: State, job: Job, facts: msg.Facts) -> bool:
     )
 
 
+def has_older_burials(job: Job, facts: msg.Facts) -> bool:
+    """True if these facts, already merged, know less of the job's burials than we do (M13)."""
+    return job.burials is not None and not _is_same_burial(job.burials, facts.burials)
+
+
 def stored_facts(job: Job) -> tuple[object, ...]:
     """The fields of a "facts" record: instants, as the store keeps them."""
     burials = job.burials

@@ -21,13 +21,12 @@ from disque.core.copies import (
 from disque.core.delivery import (
     book,
     count_import,
-    enqueue,
     finish_add,
     is_paused_in,
-    may_queue,
     next_job,
     obey_lease,
     queue_of,
+    start,
     store_copy,
 )
 from disque.core.job import Event, Job, JobState
@@ -213,5 +212,5 @@ def on_your_jobs(state: State, peer: NodeId, said: msg.YourJobs) -> None:
         job.ask_at = 0
         obey_lease(state, job)
     send(state, (peer,), own_word(state, job))
-    if may_queue(state, job):
-        enqueue(state, job)
+    if job.state is JobState.ACTIVE:
+        start(state, job)

@@ -110,7 +110,8 @@ def working_here(state: State, id_: JobId) -> int:
     """WORKING: put the next delivery off by RETRY, in the first half of the job's life (B1.8)."""
     job = state.jobs.get(id_)
     if job is None:
-        return WORKING_UNKNOWN
+        is_buried = id_ in state.tombstones or id_ in state.long_tombstones
+        return WORKING_ACKED if is_buried else WORKING_UNKNOWN
     if job.is_done:
         return WORKING_ACKED
     if job.expires_at - state.now_ms < job.live_spec.ttl_ms // 2:

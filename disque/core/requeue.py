@@ -14,6 +14,7 @@ from disque.core.copies import (
     answer_unknown,
     facts_of,
     has_news_for,
+    has_older_burials,
     others,
     own_word,
 )
@@ -154,6 +155,9 @@ def on_will_queue(state: State, peer: NodeId, said: msg.WillQueue) -> None:
         _say_waiting(state, peer, job)
     elif job.state is JobState.QUEUED:
         _say(state, peer, job, msg.Queued)
+    elif job.id in state.asks and salted(job.id, (state.self_id, peer))[0] == state.self_id:
+        # Both ask at once: of two HAVEs that cross both would queue. The first in salted order goes on alone.
+        send(state, (peer,), msg.Waiting(job.id, state.limits.ask_wait_ms))
     else:
         _say(state, peer, job, msg.Have)
 
@@ -184,6 +188,9 @@ def on_queued(state: State, peer: NodeId, said: msg.Queued | msg.Told) -> None:
         return
     if job.state is JobState.WAITING:
         _say_waiting(state, peer, job)
+        return
+    if has_older_burials(job, said.facts):
+        _say(state, peer, job, msg.Told)  # it lies in a queue that it has left: no tie (B8.4)
         return
     if job.state is JobState.QUEUED:
         if salted(job.id, (state.self_id, peer))[0] == state.self_id:

@@ -141,8 +141,16 @@ def _pause_here(state: State, name: bytes, flags: int) -> None:
     if queue is None:
         return
     queue.pause = flags
-    if not flags & PAUSE_OUT:
-        serve(state, queue)
+    _resume(state, queue)
+
+
+def _resume(state: State, queue: JobQueue) -> None:
+    """After a change of flags: if nothing holds deliveries back, serve who waits here and elsewhere (U18)."""
+    if queue.is_paused_out:
+        return
+    serve(state, queue)
+    if queue.keys and queue.wanted:
+        state.offered[queue.name] = None
 
 
 def _pause_cluster(state: State, name: bytes, flags: int) -> None:
@@ -164,11 +172,12 @@ def learn_pause(state: State, name: bytes, stamp: int, node: NodeId, flags: int)
         return
     state.pauses.pop(name, None)
     state.pauses[name] = theirs
-    while len(state.pauses) > state.limits.pauses_max:
-        del state.pauses[next(iter(state.pauses))]
+    if len(state.pauses) > state.limits.pauses_max:
+        cleared = (each for each, (_, _, kept) in state.pauses.items() if not kept)
+        del state.pauses[next(cleared, next(iter(state.pauses)))]
     queue = state.queues.get(name)
     if queue is not None:
         queue.cluster_pause = flags
         if not flags:
             queue.pause = 0
-        serve(state, queue)
+        _resume(state, queue)

@@ -233,7 +233,6 @@ class Server:
             events=self.events,
             nursery=nursery,
             run_id=os.urandom(20).hex(),
-            config_file=config.config_file,
             renames=_renames(config.rename_command),
             apply_setting=self.settings.apply,
             save_nodes_now=self._save_nodes_now,

@@ -145,7 +145,7 @@ def _server(shell: Shell) -> list[Field]:
         ("uptime_in_days", uptime_s // 86_400),
         ("hz", shell.config.hz),
         ("executable", sys.executable),
-        ("config_file", shell.config_file),
+        ("config_file", shell.config.config_file),
     ]
 
 

@@ -64,7 +64,6 @@ class Shell:
     events: EventLog
     nursery: trio.Nursery
     run_id: str  # 40 hexadecimal characters, new at each start
-    config_file: str  # "" if there is none
     renames: Mapping[bytes, bytes] = attrs.Factory(dict)  # see table.find_command
     memory_peak_bytes: int = 0
     stopping: trio.Event = attrs.Factory(trio.Event)

@@ -22,7 +22,12 @@ def main() -> int:
     """Run the suite; pytest prints the counts."""
     with cluster(4) as (folder, _):
         source = unpack_sdist(folder, "disq==0.0.4")
-        python = make_venv(folder, "pytest<7", "redis<3", "six", "blist", python=find_python("3.6"))
+        python = make_venv(
+            folder,
+            *("pytest<7", "redis<3", "six", "blist"),
+            python=find_python("3.6"),
+            pip="pip<22",
+        )
         (source / "conftest.py").write_text(BENCHMARK)
         return run(str(python), "-m", "pytest", "-q", "-rA", "tests", folder=source)
 

@@ -9,10 +9,12 @@ import sys
 
 from tests.by_hand.foreign import cluster, find_python, make_venv, run, unpack_sdist
 
+ROUNDS = 3
+
 
 def main() -> int:
     """Run its test_disque, three times; pytest prints the counts."""
-    with cluster(3) as (folder, _):
+    with cluster(1) as (folder, nodes):
         source = unpack_sdist(folder, "django-q==1.3.9")
         packages = (
             "django<4",
@@ -33,7 +35,12 @@ def main() -> int:
             "DJANGO_SETTINGS_MODULE=django_q.tests.settings",
         )
         test = "django_q/tests/test_brokers.py::test_disque"
-        return max(run(str(python), "-m", "pytest", *words, test, folder=source) for _ in range(3))
+        worst = 0
+        for _ in range(ROUNDS):
+            worst = max(worst, run(str(python), "-m", "pytest", *words, test, folder=source))
+            for node in nodes.nodes:
+                node.call("DEBUG", "FLUSHALL")
+        return worst
 
 
 if __name__ == "__main__":

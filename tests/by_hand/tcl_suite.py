@@ -1,16 +1,19 @@
 """Disque's own Tcl suite against our server.
 
-`python -m tests.by_hand.tcl_suite CHECKOUT [ROUNDS]` takes a checkout of Disque (its `tests/` is
+`python -m tests.by_hand.tcl_suite CHECKOUT [ROUNDS [PORT]]` takes a checkout of Disque (its `tests/` is
 copied to a temporary folder; nothing in it is changed, nothing of it is kept), puts our server at
 `src/disque-server`, leaves out unit 07-persistence while there is no log, runs it, counts the `OK`
 lines and prints what else was said. tclsh must be there. About 140 s a round. The suite exits 0 on
-failed assertions, so the count decides: 121 of 121.
+failed assertions, so the count decides: 121 of 121. PORT is where it looks for free ports, 25000 by
+itself: two runs at a time would take each other's.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -21,17 +24,21 @@ from tests.system.nodes import ROOT
 
 WANTED = 121  # of 132; 11 are unit 07's
 LEFT_OUT = ("07-",)
+DEFAULT_PORT = 25_000
 ROUND_S = 900.0
 
 
-def main(checkout: Path, rounds: int) -> int:
+def main(checkout: Path, rounds: int, port: int) -> int:
     """Run the suite so often; 0 if every round was complete."""
     complete = 0
     for number in range(1, rounds + 1):
         started = time.monotonic()
         with tempfile.TemporaryDirectory() as folder:
-            prepare(checkout, Path(folder))
-            output = run(Path(folder))
+            prepare(checkout, Path(folder), port)
+            try:
+                output = run(Path(folder))
+            finally:
+                end_leftovers(Path(folder))
         output = re.sub(r"\x1b\[[\d;]*m", "", output)  # colours
         passed = len(re.findall(r"\bOK$", output, re.M))
         complete += passed == WANTED
@@ -43,17 +50,19 @@ def main(checkout: Path, rounds: int) -> int:
             flush=True,
         )
         if passed != WANTED:
-            print("\n".join(output.splitlines()[-15:]), flush=True)
+            print("\n".join(output.splitlines()[-40:]), flush=True)
     return 0 if complete == rounds else 1
 
 
-def prepare(checkout: Path, folder: Path) -> None:
+def prepare(checkout: Path, folder: Path, port: int) -> None:
     """A tree in which the suite finds itself and our server."""
     shutil.copytree(checkout / "tests", folder / "tests")
     (folder / "tests" / "cluster" / "tmp").mkdir(exist_ok=True)
     for unit in (folder / "tests" / "cluster" / "tests").glob("*.tcl"):
         if unit.name.startswith(LEFT_OUT):
             unit.unlink()
+    harness = folder / "tests" / "instances.tcl"
+    harness.write_text(harness.read_text().replace(str(DEFAULT_PORT), str(port)))
     wrapper = folder / "src" / "disque-server"
     wrapper.parent.mkdir()
     wrapper.write_text(
@@ -71,5 +80,16 @@ def run(folder: Path) -> str:
     return done.stdout + done.stderr
 
 
+def end_leftovers(folder: Path) -> None:
+    """The suite forgets servers that it restarted if it ends early; they stand in its folder."""
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if Path(process / "cwd").readlink().is_relative_to(folder.resolve()):
+                os.kill(int(process.name), signal.SIGKILL)
+        except OSError:
+            continue  # not ours, or gone
+
+
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 1))
+    numbers = [int(word) for word in sys.argv[2:]]
+    sys.exit(main(Path(sys.argv[1]), *numbers, *(1, DEFAULT_PORT)[len(numbers) :]))

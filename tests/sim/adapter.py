@@ -19,7 +19,6 @@ from disque.broker import Broker, BrokerSettings
 from disque.core.job import Job, JobState
 from disque.core.jobid import JobId
 from disque.core.limits import Limits
-from disque.core.memory import Pressure, pressure
 from disque.core.messages import Message
 from disque.core.state import State
 from tests.sim.checks import NONE, Copy
@@ -120,6 +119,7 @@ def _copy_of(entry: Job) -> Copy:
         not_before=entry.not_before,
         lease_end=entry.lease_end(),
         retry_ms=entry.spec.retry_ms if entry.spec is not None else 0,
+        replicate=entry.spec.replicate if entry.spec is not None else 0,
         has_body=entry.body is not None,
         is_spent=entry.is_kept_out or _is_dequeued(entry),
     )
@@ -149,19 +149,19 @@ def changed_ids(state: State, seen: Mapping[bytes, Copy]) -> list[bytes]:
     changed = [
         job for job, entry in jobs.items() if job not in seen or seen[job].kind != _kind_of(entry)
     ]
-    return changed + [
-        job for job, copy in seen.items() if job not in jobs and copy.kind != "tombstone"
-    ]
+    for job, copy in seen.items():
+        if job not in jobs and (copy.kind != "tombstone" or not _is_buried(state, job)):
+            changed.append(job)
+    return changed
+
+
+def _is_buried(state: State, job: bytes) -> bool:
+    return job in state.tombstones or job in state.long_tombstones
 
 
 def counters(state: State) -> tuple[int, ...]:
     """How many jobs are in each state, and how many graves there are: equal before and after if nothing changed."""
     return (*state.by_state, len(state.dummies), len(state.tombstones), len(state.long_tombstones))
-
-
-def keeps_no_copy(state: State) -> bool:
-    """True if a new job would be held by peers alone: this node leaves, or its memory is tight."""
-    return state.view.is_leaving or pressure(state) is not Pressure.NONE
 
 
 def live_ids(state: State) -> list[bytes]:

@@ -42,6 +42,7 @@ class Copy:
     not_before: int = 0
     lease_end: int = 0  # of leases that nothing covers
     retry_ms: int = 0
+    replicate: int = 0
     has_body: bool = False
     is_spent: bool = False  # RETRY 0: dispatched or dequeued here, never queued again
 
@@ -118,14 +119,7 @@ def s5_one_owner(job: bytes, copies: Mapping[str, Copy]) -> Found:
 
 def s6_some_copy_lives(life: Life, live: Collection[str], now: int, slack_ms: int) -> Found:
     """RETRY > 0 and answered ok, not over, not expired, not wiped away: some live copy has its body."""
-    if (
-        life.ok_at is None
-        or life.is_unkept
-        or not life.retry_ms
-        or live
-        or life.knew
-        or life.lost_at is not None
-    ):
+    if life.ok_at is None or not life.retry_ms or live or life.knew or life.lost_at is not None:
         return None
     if life.ordered("deljob", "fastack") or now >= life.added_at + life.command.ttl_ms - slack_ms:
         return None
@@ -181,9 +175,9 @@ def s10_not_late(job: bytes, life: Life, now: int, slack_ms: int) -> Found:
     return None
 
 
-def s11_lease_is_bounded(job: bytes, copy: Copy, now: int) -> Found:
-    """No lease ends later than now + RETRY."""
-    if copy.is_live and copy.lease_end > now + copy.retry_ms:
+def s11_lease_is_bounded(job: bytes, copy: Copy, now: int, nack_delay_ms: int = 0) -> Found:
+    """No lease ends later than now + RETRY, or that and the DELAY of a NACK."""
+    if copy.is_live and copy.lease_end > now + copy.retry_ms + nack_delay_ms:
         return Violation(
             "S11", job, f"a lease of {copy.lease_end - now} ms, RETRY is {copy.retry_ms}"
         )
@@ -328,14 +322,12 @@ def q3_one_queued(job: bytes, copies: Mapping[str, Copy]) -> Found:
     return None
 
 
-def q4_copies_made_again(
-    job: bytes, replicate: int, willing: int, copies: Mapping[str, Copy]
-) -> Found:
-    """Repair has brought each live job with RETRY > 0 to REPLICATE copies, or one at each node."""
-    live = [node for node, copy in copies.items() if copy.is_live]
-    if live and len(live) < min(replicate, willing):
+def q4_copies_made_again(job: bytes, willing: int, copies: Mapping[str, Copy]) -> Found:
+    """Repair has brought each live job with RETRY > 0 to REPLICATE copies, or one at each willing node."""
+    live = {node: copy.replicate for node, copy in copies.items() if copy.is_live and copy.retry_ms}
+    if len(live) < min(willing, max(live.values(), default=0)):
         return Violation(
-            "Q4", job, f"REPLICATE {replicate}, {willing} nodes are willing, copies only at {live}"
+            "Q4", job, f"{willing} nodes are willing, copies and their REPLICATE: {live}"
         )
     return None
 
@@ -354,7 +346,7 @@ def q6_not_lost(life: Life, now: int, *, is_in_doubt: bool = False) -> Found:
 
     RETRY 0 is lost with any holder, by DEQUEUE, or in doubt on its way to a node that restarted.
     """
-    if life.ok_at is None or life.is_unkept or life.deliveries or life.lost_at is not None:
+    if life.ok_at is None or life.deliveries or life.lost_at is not None:
         return None
     if life.knew or life.ordered("deljob", "fastack") or now >= life.added_at + life.command.ttl_ms:
         return None

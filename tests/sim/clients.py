@@ -90,9 +90,7 @@ class Client:
             self._issue(kind, self._command(kind, job), self.world.nodes[node])
             return
         kind = self.dice.choices(self._kinds, self._weights)[0]
-        node = (
-            self.home if self.dice.random() < 0.6 else self.dice.randrange(self.world.profile.nodes)
-        )
+        node = self.home if self.dice.random() < 0.6 else self.dice.randrange(len(self.world.nodes))
         self._issue(kind, self._command(kind, None), self.world.nodes[node])
 
     def _command(self, kind: str, job: JobId | None) -> cmd.Command:
@@ -234,7 +232,7 @@ class Client:
         if operation is not None and operation.node is node:
             operation.is_open = False
             self.operation = None
-            self.home = self.dice.randrange(self.world.profile.nodes)
+            self.home = self.dice.randrange(len(self.world.nodes))
             self._think()
 
     def answered(self, operation: Operation, reply: Reply) -> None:
@@ -251,7 +249,7 @@ class Client:
                     self._know(JobId(each.id))
                     self._use(JobId(each.id), operation.node.index)
         elif isinstance(reply, Failure) and reply.code == "LEAVING":
-            self.home = self.dice.randrange(self.world.profile.nodes)
+            self.home = self.dice.randrange(len(self.world.nodes))
         self._think()
 
     def _know(self, job: JobId) -> None:
@@ -262,11 +260,13 @@ class Client:
         """Decide what becomes of a job that we were given."""
         dice = self.dice
         kind = dice.choices(self._uses, self._use_weights)[0]
-        other = dice.randrange(self.world.profile.nodes)
+        other = dice.randrange(len(self.world.nodes))
         soon, late = dice.randrange(100), dice.randrange(500, 4000)
         match kind:
-            case "ack" | "nack" | "fastack" | "enqueue":
+            case "ack" | "fastack":
                 self._do(soon, kind, job, node)
+            case "nack" | "enqueue":
+                self._do(soon, kind, job, node if dice.random() < 0.7 else other)
             case "ack-late":
                 self._do(late, "ack", job, node)
             case "ack-twice":

@@ -1,10 +1,11 @@
 """Faults: carries out the plan's timed faults, counts them, and takes all of them back at the end.
 
 Kinds: split (a group against the rest), oneway, link, flap, reset, crash (and restart after a while), torn (a crash
-between two effects of one turn), leave (the node says that it leaves, later it stops or stays), clock (a wall-clock
-jump: felt at the next start only, since time is monotonic within a process), slow, forget (a node crashes for good and
-is forgotten), gone (a client disconnects while it waits), pause (a queue is paused for the cluster, then set free),
-purge (all jobs of a queue are cancelled), whisper (peers say strange things, see whispers).
+between two effects of one turn), leave (the node says that it leaves and stops when that is safe, or earlier), clock (a
+wall-clock jump: felt at the next start only, since time is monotonic within a process), slow, forget (a node crashes
+for good and is forgotten), join (a new node starts and meets one), gone (a client disconnects while it waits), pause (a
+queue is paused for the cluster, then set free), purge (all jobs of a queue are cancelled), whisper (peers say strange
+things, see whispers).
 """
 
 from __future__ import annotations
@@ -72,9 +73,12 @@ class Nemesis:
             node.effects_left = None
             if node.index in self._leaving and node.is_alive:
                 self._set_leaving(node, False)
-            if not node.is_alive and node.index not in self.forgotten:
+            if not node.is_alive and node.life and node.index not in self.forgotten:
                 node.start()
                 self._set_leaving(node, False)
+        for node in self.world.nodes[self.world.profile.nodes :]:
+            if node.is_alive:  # whom it was to meet may be gone for good
+                self._meet_somebody(node)
 
     def _strike(self, fault: Fault) -> None:
         if self.is_over:
@@ -101,7 +105,7 @@ class Nemesis:
     # Cuts
 
     def _pairs(self, fault: Fault) -> list[tuple[int, int]]:
-        everyone = range(self.world.profile.nodes)
+        everyone = range(len(self.world.nodes))
         if fault.kind == "oneway":
             return [(fault.nodes[0], fault.nodes[1])]
         if fault.kind in ("link", "flap"):
@@ -224,6 +228,25 @@ class Nemesis:
         node.crash(is_silent=fault.mode == "power")
         self._later(fault, lambda: self.tell_forget(node))
 
+    def _join(self, fault: Fault) -> None:
+        """A machine that was never there before starts and is told of one member."""
+        spare = next((node for node in self.world.nodes if not node.life), None)
+        if spare is not None and self._a_member() is not None:
+            spare.start()
+            self._note(fault, f"{spare.name} starts")
+            self._meet_somebody(spare)
+
+    def _a_member(self) -> Node | None:
+        members = self.world.nodes[: self.world.profile.nodes]
+        return next((node for node in members if node.is_alive), None)
+
+    def _meet_somebody(self, newcomer: Node) -> None:
+        known = self._a_member()
+        if known is not None:
+            newcomer.turn_with(
+                lambda: newcomer.broker.meet(known.host, known.bus_port, is_sticky=True)
+            )
+
     def tell_forget(self, gone: Node) -> None:
         """FORGET at every living node that knows the dead one."""
         for node in self.world.nodes:
@@ -298,5 +321,6 @@ class Nemesis:
         "clock": _clock,
         "slow": _slow,
         "forget": _forget,
+        "join": _join,
         "gone": _gone,
     }

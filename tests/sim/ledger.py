@@ -35,7 +35,7 @@ class Life:
     lost_at: int | None = None  # a crash took the last live copy
     deliveries: list[tuple[int, int]] = attrs.Factory(list)  # (at, node)
     own_deliveries: int = 0  # of those, from its own queue, not as a dead letter
-    is_unkept: bool = False  # ASYNC at a node that keeps no copy: an ok that promises nothing
+    nack_delay_ms: int = 0  # the longest DELAY of a NACK
     orders: list[tuple[int, str, int]] = attrs.Factory(
         list
     )  # (at, command, node): acks, ENQUEUE, DELJOB ...

@@ -15,17 +15,8 @@ from tests.sim.streams import Streams
 CUTS = ("split", "oneway", "link", "flap")
 FAULTS = (
     *CUTS,
-    "reset",
-    "crash",
-    "torn",
-    "leave",
-    "clock",
-    "slow",
-    "forget",
-    "gone",
-    "pause",
-    "purge",
-    "whisper",
+    *("reset", "crash", "torn", "leave", "clock", "slow", "forget", "join", "gone"),
+    *("pause", "purge", "whisper"),
 )
 CUT_MODES = ("vanish", "stall", "reset")
 
@@ -101,8 +92,9 @@ class Profile:
     retries_ms: tuple[int, ...]
     ttls_ms: tuple[int, ...]
     limits: Mapping[str, int]
+    spares: int  # nodes that join later
     announces_host: bool
-    skew_ms: tuple[int, ...]  # wall clock of each node, off the true one
+    skew_ms: tuple[int, ...]  # wall clock of each node, spares too, off the true one
     is_ageing: bool  # run on till every TTL is over
     faults: tuple[Fault, ...]
 
@@ -129,12 +121,13 @@ def draw(seed: int) -> Profile:
     dice = streams["profile"]
     nodes = dice.choices((1, 2, 3, 4, 5), (4, 16, 56, 12, 12))[0]
     node_timeout = dice.choice((1000, 1500, 2000, 3000))
-    length = dice.randrange(25_000, 50_000)
+    length = dice.randrange(40_000, 80_000)
     clients = dice.randrange(3, 9)
     link_wait = dice.choice((1000, 2000, 3000))
     retries = dice.choice(((1000,), (1000, 2000), (1000, 3000), (1000, 2000, 3000), (2000,)))
-    ops_wanted = dice.randrange(180, 420)
+    ops_wanted = dice.randrange(250, 700)
     is_ageing = dice.random() < 0.1
+    faults = _draw_faults(streams["faults"], nodes, node_timeout, length, retries)
     return Profile(
         seed=seed,
         nodes=nodes,
@@ -150,10 +143,11 @@ def draw(seed: int) -> Profile:
         retries_ms=retries,
         ttls_ms=dice.choice(((20_000, 60_000), (60_000,))) if is_ageing else _draw_ttls(dice),
         limits=_draw_limits(dice, link_wait),
+        spares=sum(fault.kind == "join" for fault in faults),
         announces_host=dice.random() < 0.5,
-        skew_ms=tuple(dice.randrange(-400_000, 400_000) for _ in range(nodes)),
+        skew_ms=tuple(dice.randrange(-400_000, 400_000) for _ in range(nodes + 2)),
         is_ageing=is_ageing,
-        faults=_draw_faults(streams["faults"], nodes, node_timeout, length, retries),
+        faults=faults,
     )
 
 
@@ -180,7 +174,7 @@ def _draw_limits(dice: random.Random, link_wait: int) -> Mapping[str, int]:
     limits |= {"heal_gap_max_ms": 4000, "move_ask_max_ms": 4000, "refused_for_ms": 3000}
     limits["repair_after_ms"] = dice.choice((0, 1000, 5000))
     if dice.random() < 0.1:  # memory is tight
-        limits["maxmemory_bytes"] = (1 << 20) + 1000 * dice.choice((20, 60))
+        limits["maxmemory_bytes"] = ((1 << 20) + 1000 * dice.choice((10, 40))) * 4 // 3
     choices: tuple[tuple[str, tuple[int, ...]], ...] = (
         ("message_entries_max", (1, 3, 500)),
         ("message_bytes_max", (200, 1 << 20)),
@@ -213,14 +207,14 @@ def _draw_faults(
     dice: random.Random, nodes: int, node_timeout: int, length: int, retries: tuple[int, ...]
 ) -> tuple[Fault, ...]:
     kinds = _draw_kinds(dice, nodes)
-    count = dice.randrange(4, 13) if kinds else 0
+    count = dice.randrange(4, 17) if kinds else 0
     faults = []
-    forgotten = 0
+    left = {"forget": 1, "join": 2}  # of these kinds no more
     for _ in range(count):
         kind = dice.choice(kinds)
-        if kind == "forget":
-            forgotten += 1
-            if forgotten > 1:
+        if kind in left:
+            left[kind] -= 1
+            if left[kind] < 0:
                 continue
         at = dice.randrange(0, max(1, length - 2000))
         unit = dice.choice((node_timeout, retries[0]))
@@ -267,7 +261,7 @@ def _draw_fault(dice: random.Random, kind: str, at: int, span: int, nodes: int) 
     elif kind == "leave":
         n = dice.choice((0, 1))  # 1: never stops before it is safe
     elif kind == "whisper":
-        n = dice.choice((10, 60))
+        n = dice.choice((30, 150))
     elif kind == "crash":
         mode = dice.choice(("process", "power"))
     return Fault(at=at, kind=kind, nodes=chosen, span=span, mode=mode, n=n)

@@ -170,10 +170,13 @@ def test_s13_finds_a_delivery_over_the_limit() -> None:
 
 
 def test_q4_finds_a_job_that_repair_left_short() -> None:
-    one = {"n0": copy("queued"), "n1": copy("done")}
-    assert checks.q4_copies_made_again(JOB, 2, 2, one)
-    assert not checks.q4_copies_made_again(JOB, 2, 1, one)
-    assert not checks.q4_copies_made_again(JOB, 2, 2, {"n0": copy("queued"), "n1": copy("active")})
+    queued = copy("queued", replicate=2, retry_ms=1000)
+    assert checks.q4_copies_made_again(JOB, 2, {"n0": queued, "n1": copy("done")})
+    assert not checks.q4_copies_made_again(JOB, 1, {"n0": queued, "n1": copy("done")})
+    assert not checks.q4_copies_made_again(
+        JOB, 2, {"n0": queued, "n1": attrs.evolve(queued, kind="active")}
+    )
+    assert not checks.q4_copies_made_again(JOB, 2, {"n0": copy("queued", replicate=1, retry_ms=0)})
 
 
 def test_an_answer_that_never_comes_is_found() -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from disque.core import messages as msg
 from disque.core import wire
 from disque.core.copies import facts_of
-from disque.core.job import Job, Reason
+from disque.core.job import Job, JobSpec, JobState, Reason
 from disque.core.jobid import JobId
 from tests.sim import adapter
 
@@ -23,19 +23,34 @@ if TYPE_CHECKING:
     from tests.sim.world import World
 
 _NO_FACTS_MS = 1000
+_SPEC = JobSpec(
+    queue=b"q0",
+    ctime=1,
+    retry_ms=0,
+    replicate=1,
+    is_explicit=True,
+    delay_ms=0,
+    ttl_ms=60_000,
+    priority=4,
+    max_deliveries=0,
+    dead_queue=b"dead",
+    headers={},
+)
 _NOT_WHILE_WAITING = ("YourJobs", "Queued", "Leased")  # they say that enough copies lived (B7.3)
 
 
 def whisper(world: World, target: Node, dice: random.Random) -> None:
-    """Let a peer of `target` say one strange thing about one job that `target` knows, or has never met."""
+    """Let a peer of `target` say one strange thing about one job; states of copies are met equally often."""
     state = adapter.state_of(target)
-    peers = [node for node in world.nodes if node is not target and node.id in state.view.members]
-    speakers = [node for node in peers if node.is_alive]
-    known = list(adapter.known_ids(state))
-    if not speakers or not known:
+    speakers = [
+        node
+        for node in world.nodes
+        if node is not target and node.is_alive and node.id in state.view.members
+    ]
+    job = _some_job(world, state, dice)
+    if not speakers or job is None:
         return
     speaker = dice.choice(speakers)
-    job = JobId(dice.choice(known))
     kind = dice.choice(list(_MAKERS))
     message = _MAKERS[kind](state, speaker, job)
     if message is None or (job in state.adding and kind in _NOT_WHILE_WAITING):
@@ -45,6 +60,20 @@ def whisper(world: World, target: Node, dice: random.Random) -> None:
         lambda: target.broker.engine.receive(speaker.id, speaker.identity.boot, message)
     )
     world.watch.trace("whisper", f"{speaker.name}>{target.name}", (job,), (message,))
+
+
+def _some_job(world: World, state: State, dice: random.Random) -> JobId | None:
+    by_kind: dict[str, list[bytes]] = {}
+    for job in adapter.known_ids(state):
+        by_kind.setdefault(adapter.snapshot(state, job).kind, []).append(job)
+    strangers = [
+        job for job in world.watch.ledger.by_id if adapter.snapshot(state, job).kind == "none"
+    ]
+    if strangers:
+        by_kind["none"] = strangers
+    if not by_kind:
+        return None
+    return JobId(dice.choice(by_kind[dice.choice(list(by_kind))]))
 
 
 def _facts(state: State, speaker: Node, job: JobId) -> msg.Facts:
@@ -73,7 +102,9 @@ def _end(kind: type[Any]) -> Callable[[State, Node, JobId], msg.Message | None]:
     return make
 
 
-def _keep_dummy(state: State, speaker: Node, job: JobId) -> msg.Message:
+def _keep_dummy(state: State, speaker: Node, job: JobId) -> msg.Message | None:
+    if not adapter.snapshot(adapter.state_of(speaker), job).is_ended:
+        return None  # it says that the speaker has stored the end
     return msg.KeepDummy(job, Reason.CANCELLED)
 
 
@@ -107,6 +138,22 @@ def _unknown(state: State, speaker: Node, job: JobId) -> msg.Message | None:
     return msg.Unknown(job, speaker.identity.boot, 0)
 
 
+def _kept(state: State, speaker: Node, job: JobId) -> msg.Message | None:
+    if state.view.is_leaving:
+        return None  # a promise must be true where somebody counts on it
+    return msg.Kept(job, speaker.identity.boot, 0)
+
+
+def _move(state: State, speaker: Node, job: JobId) -> msg.Message | None:
+    """A number of a boot long gone, for a job that is here already: it must not live twice."""
+    entry = state.jobs.get(job)
+    if entry is None or entry.state is JobState.MOVING:
+        return None  # it would make a job out of nothing
+    numbers = adapter.state_of(speaker)
+    spec = entry.spec or _SPEC
+    return msg.Move(1, state.boot, numbers.now_ms, 1, job, spec, b"", 1000)
+
+
 _Maker: TypeAlias = "Callable[[State, Node, JobId], msg.Message | None]"
 _MAKERS: Mapping[str, _Maker] = {
     "ReplJob": _copy(msg.ReplJob),
@@ -125,4 +172,6 @@ _MAKERS: Mapping[str, _Maker] = {
     "GotAck": _end(msg.GotAck),
     "DelJob": _end(msg.DelJob),
     "KeepDummy": _keep_dummy,
+    "Kept": _kept,
+    "Move": _move,
 }

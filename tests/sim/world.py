@@ -52,7 +52,7 @@ class World:
             profile, self.streams, self.story, self.nodes, self.at, adapter.is_payload
         )
         self.watch = Watch(self)
-        self.nodes.extend(Node(self, index) for index in range(profile.nodes))
+        self.nodes.extend(Node(self, index) for index in range(profile.nodes + profile.spares))
         self.clients = [Client(self, index) for index in range(profile.clients)]
         self.nemesis = Nemesis(self)
         self.is_reset_at_heal = False

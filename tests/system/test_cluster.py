@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import socket
+import struct
 from typing import TYPE_CHECKING
 
 import pytest
@@ -95,6 +97,24 @@ def test_client_that_goes_while_addjob_waits_leaves_nothing(three: Cluster) -> N
     three.wait_drained()
     for node in (a, b, c):
         assert node.call("GETJOB", "NOHANG", "FROM", "q") is None
+
+
+def test_client_that_is_reset_while_addjob_waits_takes_it_back_at_once(three: Cluster) -> None:
+    a, _, c = three.nodes
+    assert c.process is not None
+    c.process.send_signal(signal.SIGSTOP)
+    try:
+        client = a.connect()
+        for _ in range(3):
+            client.send("ADDJOB", "q", "body", 0, "REPLICATE", 3)
+        wait_until("they wait", lambda: a.info("clients")["blocked_clients"] == "1")
+        linger = struct.pack("ii", 1, 0)  # close() sends a reset
+        client.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+        client.close()
+        wait_until("it's gone", lambda: a.info("clients")["blocked_clients"] == "0", within_s=2)
+    finally:
+        c.process.send_signal(signal.SIGCONT)
+    three.wait_drained()
 
 
 def test_sigterm_of_a_node_ends_it_and_the_others_go_on(three: Cluster) -> None:

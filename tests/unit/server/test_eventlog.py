@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import syslog
 from contextlib import closing
 from typing import TYPE_CHECKING
 
@@ -52,3 +53,19 @@ def test_sink_that_fails_is_borne() -> None:
 def test_file_that_cannot_be_opened_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="No such file"):
         EventLog(path=str(tmp_path / "no" / "log"))
+
+
+def test_syslog_gets_each_line_without_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[tuple[object, ...]] = []
+    said: list[tuple[int, str]] = []
+    monkeypatch.setattr(syslog, "openlog", lambda *words: opened.append(words))
+    monkeypatch.setattr(syslog, "syslog", lambda level, text: said.append((level, text)))
+    with closing(EventLog(path="/dev/null", syslog=("name", "local3"))) as log:
+        log.event("notice", "ready", port=7711)
+        log.event("debug", "small")
+        log.event("warning", "large", text="a\ud800")
+    assert opened == [("name", syslog.LOG_PID | syslog.LOG_NDELAY, syslog.LOG_LOCAL3)]
+    assert said == [
+        (syslog.LOG_NOTICE, "ready port=7711"),
+        (syslog.LOG_WARNING, 'large text="a\\ud800"'),
+    ]

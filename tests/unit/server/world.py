@@ -11,18 +11,20 @@ import attrs
 import trio
 import trio.testing
 
+from cluster.bus import Bus
 from cluster.membership import MembershipConfig, StoredNodes
 from cluster.nodeid import NodeId
 from cluster.ready import Identity
 from disque.broker import Broker, BrokerSettings
 from disque.core.limits import Limits
 from disque.server import dispatch
-from disque.server.clients import ClientLimits, Clients
+from disque.server.clients import Clients
 from disque.server.clock import Clock
 from disque.server.config import Config
 from disque.server.eventlog import EventLog
 from disque.server.info import Figures
 from disque.server.loop import Log, NullLog, Turns
+from disque.server.settings import Settings
 from disque.server.shell import Shell
 
 if TYPE_CHECKING:
@@ -87,7 +89,7 @@ class World:
         self.peers: list[Peer] = []
         self.notes: list[Note] = []
         self.saved: list[str] = []
-        clock = Clock()
+        clock, figures = Clock(), Figures()
         now_ms = clock.now_ms()
         identity = Identity(OWN_ID, boot=1, since=1, host="", port=7711, bus_port=17711)
         self.broker = Broker(
@@ -103,13 +105,14 @@ class World:
         self.turns = Turns(
             self.broker, clock=clock, log=log, save_nodes=self._save, note=self.notes.append
         )
-        self.limits = ClientLimits()
+        self.settings = Settings(self.config, self.events)
+        self.limits = self.settings.client_limits
         self.clients = Clients(
             self.turns,
             execute=self._execute,
             overtakes=lambda words: dispatch.overtakes(self.shell, words),
             limits=self.limits,
-            figures=Figures(),
+            figures=figures,
             events=self.events,
         )
         self.turns.clients = self.clients
@@ -118,12 +121,13 @@ class World:
             turns=self.turns,
             clients=self.clients,
             clock=clock,
-            figures=Figures(),
+            figures=figures,
             events=self.events,
             nursery=nursery,
             run_id="0" * 40,
-            config_file="",
+            apply_setting=self.settings.apply,
         )
+        self.settings.start(self.shell, Bus(self.turns))
 
     def _execute(self, client: Client, words: list[bytes]) -> None:
         dispatch.execute(self.shell, client, words)
