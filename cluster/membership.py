@@ -327,6 +327,15 @@ class Membership:
         )
         self._state.changed(file=True)
 
+    def come_back(self, new_id: NodeId) -> None:
+        """Become another node because this one was forgotten: the old id is forgotten here, too (rule M16)."""
+        old = self._state.identity.id
+        forgotten = dict(self._state.forgotten)
+        self.reset(new_id=new_id)
+        for node, everywhere in forgotten.items():
+            self._state.remember_forgotten(node, everywhere=everywhere)
+        self._state.remember_forgotten(old, everywhere=False)
+
     def set_leaving(self, leaving: bool) -> None:
         """Spread, or take back, that this node is leaving; kept over restarts."""
         if leaving != self._state.is_leaving:

@@ -16,7 +16,7 @@ except ImportError as error:
         "install disque-broker into a virtual environment of its own"
     ) from error
 from cluster.errors import RemoteProtocolError
-from cluster.nodeid import NodeId
+from cluster.nodeid import NodeId, node_id_from_bytes
 from cluster.ready import ConnId, Dial, DialId, Identity, Note
 from disque.core import wire
 from disque.core.commands import Command
@@ -150,7 +150,14 @@ class Broker:
     # Administration
 
     def meet(self, host: str, bus_port: int, *, is_sticky: bool = False) -> None:
-        """CLUSTER MEET, or (sticky: tried until it joins) cluster-join."""
+        """CLUSTER MEET, or (sticky: tried until it joins) cluster-join.
+
+        Made by hand at a node that its cluster has forgotten, it takes the machine back under a new id (B2.8).
+        """
+        if not is_sticky and self.membership.statistics().forgotten_by:
+            self.membership.come_back(node_id_from_bytes(self._dice.randbytes(20)))
+            self._view = self.membership.view()
+            self.engine.come_back(self._view)
         self.membership.meet(host, bus_port, is_sticky=is_sticky)
 
     def forget(self, node: NodeId, *, everywhere: bool = False) -> None:

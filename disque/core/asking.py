@@ -35,9 +35,10 @@ from disque.core.job import JobState, Reason
 from disque.core.jobid import JobId
 from disque.core.outcomes import OUTCOME_NAMES, PENDING, joined_outcome
 from disque.core.ready import ClientId, NilArray, Reply
+from disque.core.returning import RETURNED, answer_returned, finish_returned
 from disque.core.state import Inquiry, State, fail, reply, salted, send, wake
 
-# Kinds of questions on the wire; never reuse a number.
+# Kinds of questions on the wire, RETURNED beside them; never reuse a number.
 LENGTH, STATUS, HOLDERS, CANCEL, PURGE, OUTCOMES, NACK, ENQUEUE, DEQUEUE, WORKING, REVIVE = range(
     1, 12
 )
@@ -454,6 +455,7 @@ _ANSWER: Mapping[int, Callable[[State, NodeId, msg.Question], tuple[int, ...]]] 
     DEQUEUE: _answer_each(dequeue_here),
     WORKING: _answer_each(working_here),
     REVIVE: _answer_each(revive_here),
+    RETURNED: answer_returned,
 }
 _FINISH: Mapping[int, Callable[[State, Inquiry], None]] = {
     LENGTH: _finish_length,
@@ -462,5 +464,6 @@ _FINISH: Mapping[int, Callable[[State, Inquiry], None]] = {
     CANCEL: _finish_cancel,
     PURGE: _finish_purge,
     OUTCOMES: _finish_outcomes,
+    RETURNED: finish_returned,
     **dict.fromkeys((NACK, ENQUEUE, DEQUEUE, WORKING, REVIVE), _finish_passed_on),
 }

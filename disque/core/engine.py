@@ -34,6 +34,7 @@ from disque.core import (
     replication,
     requeue,
     restoring,
+    returning,
     scanning,
 )
 from disque.core import commands as cmd
@@ -65,6 +66,7 @@ from disque.core.state import (
     Purge,
     Repair,
     Repairer,
+    Returning,
     State,
     Sweep,
     Tally,
@@ -121,6 +123,8 @@ class Engine:
     def command(self, client: ClientId, command: cmd.Command) -> bool:
         """Carry out a client's command; True if it is answered within this batch."""
         state = self.state
+        if state.quarantine:
+            returning.thaw_for(state, command)
         _COMMANDS[type(command)](state, client, command)
         self._settle()
         return not (
@@ -137,6 +141,8 @@ class Engine:
             state.counts.stale_messages += 1
             return
         known.boot = boot
+        if state.quarantine and returning.is_silent_about(state, message):
+            return
         _MESSAGES[type(message)](state, peer, message)
         self._settle()
 
@@ -162,6 +168,12 @@ class Engine:
     def restored(self) -> None:
         """All records of the log have been replayed (B6.7)."""
         restoring.finish_restoring(self.state)
+
+    def come_back(self, view: ClusterView) -> None:
+        """This node was forgotten and is met again, under the new id of this view (B2.8)."""
+        returning.come_back(self.state, view)
+        self._see(view)
+        self._settle()
 
     def reset(self) -> None:
         """Forget all jobs and queues (DEBUG FLUSHALL, CLUSTER RESET)."""
@@ -289,7 +301,7 @@ def flush_all(state: State) -> None:
     pools: tuple[dict[Any, Any], ...] = (
         state.jobs, state.undone, state.dummies, state.dummy_answers, state.spent, state.asks,
         state.tombstones, state.long_tombstones, state.marks, state.queues, state.tallies, state.expired,
-        state.offered, state.hungry,
+        state.offered, state.hungry, state.quarantine,
     )  # fmt: skip
     for pool in pools:
         pool.clear()
@@ -451,6 +463,7 @@ _DUE: Mapping[type[Any], Callable[[State, Any], None]] = {
     Repair: repair.repair_due,
     Repairer: repair.repairer_due,
     Leaver: leaving.leaver_due,
+    Returning: returning.returning_due,
     Inquiry: asking.inquiry_due,
     _QueueSweep: _queue_sweep_due,
 }

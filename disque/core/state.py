@@ -198,6 +198,16 @@ class Sweep:
 
 
 @attrs.define(eq=False)
+class Returning:
+    """A node that came back under a new id asks for its quarantined copies, in rounds (B2.8)."""
+
+    since: int
+    round_at: int = 0
+    ids: list[JobId] = attrs.Factory(list)  # still to be asked about in this round
+    wake_at: int | None = None
+
+
+@attrs.define(eq=False)
 class Repair:
     """A job that gets copies again (B3)."""
 
@@ -324,6 +334,8 @@ class State:
     repairs: dict[JobId, Repair] = attrs.Factory(dict)
     down_since: dict[NodeId, int] = attrs.Factory(dict)  # ms; peers that can't be reached
     leaver: Leaver | None = None
+    quarantine: dict[JobId, Job] = attrs.Factory(dict)  # copies of a forgotten node that came back
+    returning: Returning | None = None
     shell_bytes: int = 0  # buffers of the shell, as it last said
     peers: dict[NodeId, Peer] = attrs.Factory(dict)
     pauses: dict[bytes, tuple[int, NodeId, int]] = attrs.Factory(dict)  # M18

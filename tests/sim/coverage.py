@@ -15,7 +15,56 @@ from tests.sim.plan import FAULTS
 from tests.sim.run import Result
 
 NO_ID = "-"  # messages that are about no single job
-ALLOWED_EMPTY: dict[tuple[str, str], str] = {}
+_ONCE = "RETRY 0 has no copies (B6.1): nobody says it of a job that moves, but by a whisper in a short moment"
+_ORIGIN = (
+    "only the origin waits, and nobody gives or hands to it what it has itself, but by a whisper"
+)
+_ENDS_FIRST = "a waiting ADDJOB becomes a success by any end or lease (B7.3): the moment is short"
+_KNOWS = "a dummy's holders are unknown to it, so they hardly ever speak to it (M14)"
+_LEAVES = "said by and to nodes that leave, of which a run has one at most"
+ALLOWED_EMPTY: dict[tuple[str, str], str] = {
+    **{
+        (name, "moving"): _ONCE
+        for name in (
+            *("ReplJob", "GotJob", "Refused", "WillQueue", "Have", "Unknown", "Waiting", "Queued"),
+            *(
+                "Leased",
+                "Told",
+                "SetAck",
+                "GotAck",
+                "DelJob",
+                "YourJobs",
+                "Keep",
+                "Kept",
+                "KeepDummy",
+            ),
+        )
+    },
+    **{
+        (name, "waiting"): _ORIGIN
+        for name in ("ReplJob", "Have", "Unknown", "Waiting", "YourJobs", "Move", "Keep", "Kept")
+    },
+    **{
+        (name, "waiting"): _ENDS_FIRST
+        for name in ("Queued", "Leased", "SetAck", "GotAck", "DelJob", "KeepDummy")
+    },
+    **{
+        (name, "dummy"): _KNOWS
+        for name in (
+            *("ReplJob", "GotJob", "Refused", "WillQueue", "Have", "Waiting", "Queued", "Leased"),
+            *("Told", "YourJobs", "Move", "Keep", "Kept", "KeepDummy"),
+        )
+    },
+    **{(name, "none"): _LEAVES for name in ("Keep", "KeepDummy", "Kept")},
+    (
+        "Move",
+        "moving",
+    ): "a job comes back before its move was confirmed: lost GOTMOVE and two hungry nodes",
+    ("Move", "done"): "its end overtook a move: only by whispers",
+    ("Move", "tombstone"): "its end overtook a move",
+    ("Refused", "none"): "the asker forgot the job before the refusal came",
+}
+# What all of these do is shown, each for itself, in tests/unit/core/test_engine_table.py.
 
 
 @attrs.define

@@ -15,6 +15,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from disque.core import messages as msg
+from disque.core.jobid import JobId
 from tests.sim.plan import CUTS, Fault
 from tests.sim.whispers import whisper
 
@@ -34,6 +35,7 @@ class Nemesis:
         self._leaving: list[int] = []
         self._paused: list[bytes] = []
         self._stamp = 1
+        self._whispers_until = 0
         self._active = 0
         self._calm_from: int | None = 0
 
@@ -301,9 +303,20 @@ class Nemesis:
     def _whisper(self, fault: Fault) -> None:
         self._note(fault, f"{fault.n} times in {fault.span} ms")
         dice = self.world.streams[f"whisper {fault.at}"]
+        self._whispers_until = max(self._whispers_until, self.world.now + fault.span)
         for _ in range(fault.n):
             at = self.world.now + dice.randrange(max(1, fault.span))
             self.world.at(at, lambda: self._whisper_once(dice))
+
+    def tempt(self, node: Node, job: bytes) -> None:
+        """A copy has come into a state that doesn't last: while there are whispers, one comes at once."""
+        if self.world.now < self._whispers_until and not self.is_over:
+            dice = self.world.streams["tempt"]
+            self.world.at(self.world.now, lambda: self._whisper_about(node, JobId(job), dice))
+
+    def _whisper_about(self, node: Node, job: JobId, dice: random.Random) -> None:
+        if node.is_alive:
+            whisper(self.world, node, dice, job)
 
     def _whisper_once(self, dice: random.Random) -> None:
         target = dice.choice(self.world.nodes)

@@ -329,6 +329,8 @@ class Watch:
         now, index = self.world.now, node.index
         if before.kind != after.kind:
             self.trace("state", node.name, (job,), f"{before.kind} -> {after.kind}")
+            if after.kind in ("waiting", "moving", "dummy"):
+                self.world.nemesis.tempt(node, job)
         if after.is_live:
             life.held_by.setdefault(index, now)
             if not life.retry_ms:

@@ -39,15 +39,15 @@ _SPEC = JobSpec(
 _NOT_WHILE_WAITING = ("YourJobs", "Queued", "Leased")  # they say that enough copies lived (B7.3)
 
 
-def whisper(world: World, target: Node, dice: random.Random) -> None:
-    """Let a peer of `target` say one strange thing about one job; states of copies are met equally often."""
+def whisper(world: World, target: Node, dice: random.Random, job: JobId | None = None) -> None:
+    """Let a peer of `target` say one strange thing, about this job or any; states of copies are met equally often."""
     state = adapter.state_of(target)
     speakers = [
         node
         for node in world.nodes
         if node is not target and node.is_alive and node.id in state.view.members
     ]
-    job = _some_job(world, state, dice)
+    job = job or _some_job(world, state, dice)
     if not speakers or job is None:
         return
     speaker = dice.choice(speakers)

@@ -162,7 +162,9 @@ def test_a_waiting_addjob_is_told_that_its_job_was_removed() -> None:
     world.lose = None
     assert had(world, cmd.CancelJob((id_,)), at=B, client=OTHER) == [1]
     assert live_copies(world, id_) == []
-    assert [answer for answer in node.answers() if answer == REMOVED or isinstance(answer, Status)] == [REMOVED]
+    assert [
+        answer for answer in node.answers() if answer == REMOVED or isinstance(answer, Status)
+    ] == [REMOVED]
 
 
 def test_b9_3_retry_0_in_doubt_is_done_at_the_source_and_the_receiver_hears() -> None:

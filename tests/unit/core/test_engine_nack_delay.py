@@ -276,7 +276,9 @@ def test_seconds_may_be_fractions_to_the_ms(text: str, delay_ms: int) -> None:
     assert parse(b"nack", [job_id(1), b"Delay", text.encode()]) == cmd.Nack((job_id(1),), delay_ms)
 
 
-@pytest.mark.parametrize("text", ["-1", "x", "1e3", "1.", "", "1.5.2", "inf", "nan", "+1", " 1", "0x1", "1,5", "\u0661"])
+@pytest.mark.parametrize(
+    "text", ["-1", "x", "1e3", "1.", "", "1.5.2", "inf", "nan", "+1", " 1", "0x1", "1,5", "\u0661"]
+)
 def test_a_delay_that_is_no_decimal_is_refused(text: str) -> None:
     with pytest.raises(CommandError, match="^DELAY time must be a non negative number$"):
         parse(b"nack", [job_id(1), b"DELAY", text.encode()])

@@ -248,9 +248,7 @@ def test_unheard_holders_are_asked_before_a_body_is_sent() -> None:
 def test_an_unheard_holder_that_stays_silent_is_passed_over_after_500_ms() -> None:
     id_ = salted_id((A, B, C), first=A)
     node = Node(view(up=(B, C, D, E)))
-    node.hear(
-        B, msg.ReplJob(id_, spec(retry_ms=DAY_MS // 4), b"b", facts(A, B, C, claims=has(B)))
-    )
+    node.hear(B, msg.ReplJob(id_, spec(retry_ms=DAY_MS // 4), b"b", facts(A, B, C, claims=has(B))))
     node.clear()
     node.see(view(up=(B, C, D), forgotten=(E,)))
     at = copied_at(node, 5_000)
@@ -489,7 +487,16 @@ def test_q4_four_nodes_lose_one_and_every_job_has_three_copies_again(is_forgotte
         assert live == [A, B, C], id_
         for node in live:
             assert copy_count(world.nodes[node].state, world.nodes[node].job(id_)) >= 3
-    assert sum([len(world.nodes[n].state.queues[b"q"]) for n in (A, B, C) if b"q" in world.nodes[n].state.queues]) == 12
+    assert (
+        sum(
+            [
+                len(world.nodes[n].state.queues[b"q"])
+                for n in (A, B, C)
+                if b"q" in world.nodes[n].state.queues
+            ]
+        )
+        == 12
+    )
 
 
 def test_a_repaired_copy_knows_the_lease_and_delivers_only_after_it() -> None:
