@@ -10,7 +10,6 @@ from cluster.nodeid import NodeId
 from disque.core import commands as cmd
 from disque.core import messages as msg
 from disque.core.copies import (
-    add_holders,
     claim_copy,
     free_body,
     insert,

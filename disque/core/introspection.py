@@ -247,7 +247,7 @@ def _check_job(state: State, job: Job) -> None:
         return
     wait = state.adding.get(job.id)
     is_external = wait is not None and wait.is_external
-    assert state.self_id in job.holders or is_external, f"held here, holders say {job.holders}"
+    assert state.self_id in job.holders, f"held here, holders say {job.holders}"
     assert job.reason is None, f"{job}"
     is_waiting = job.state is JobState.WAITING or (is_external and job.state is JobState.MOVING)
     assert (wait is not None) == is_waiting, f"{job}"

@@ -33,8 +33,13 @@ def leaving_view_changed(state: State) -> None:
 
 
 def is_safe_to_stop(state: State) -> bool:
-    """True if this node leaves and nobody needs anything from it; RETRY 0 jobs in doubt don't block (B5.5)."""
+    """True if this node leaves and nobody needs anything from it.
+
+    RETRY 0 jobs in doubt don't block, but a move that a reachable peer has yet to answer does (B5.5).
+    """
     if state.leaver is None or state.now_ms < state.leaver.begins_at:
+        return False
+    if any([peer.moves and peer.id in state.up_set for peer in state.peers.values()]):
         return False
     return len(state.jobs) == state.by_state[JobState.MOVING]
 

@@ -144,7 +144,7 @@ def repair_due(state: State, repair: Repair) -> None:
     if state.jobs.get(job.id) is not job or not is_short(state, job):
         _close(state, repair)
         return
-    leaders = salted(job.id, [n for n in job.claims if n == state.self_id or n in state.up_set])
+    leaders = salted(job.id, _leaders(state, job))
     turn = repair.started_at + leaders.index(state.self_id) * _STEP_IN_MS
     if now < turn:
         wake(state, repair, turn)
@@ -152,7 +152,10 @@ def repair_due(state: State, repair: Repair) -> None:
     unheard = [
         n
         for n in job.holders
-        if n in state.up_set and n not in job.claims and n not in repair.asked
+        if n in state.up_set
+        and n not in job.claims
+        and n not in repair.asked
+        and n not in repair.tried
     ]
     if unheard:
         # Holders that never told us whether they have a copy: facts said again without their claim make them say so.
@@ -162,7 +165,7 @@ def repair_due(state: State, repair: Repair) -> None:
         return
     target = _target(state, repair)
     if target is None:
-        _close(state, repair)  # nobody is willing: a change of the view will begin anew
+        _try_later(state, repair)
         return
     if not _may_send(state, len(job.body or b"")):
         wake(state, repair, now + _BUSY_MS)
@@ -175,9 +178,35 @@ def repair_due(state: State, repair: Repair) -> None:
     wake(state, repair, now + _SILENCE_MS)
 
 
+def _leaders(state: State, job: Job) -> list[NodeId]:
+    """Who may lead: this node, and those with a copy that can be reached (C of B3.5)."""
+    others = [
+        node
+        for node, claim in job.claims.items()
+        if node in state.up_set and is_counted(state, node, claim)
+    ]
+    return [state.self_id, *others]
+
+
 def _close(state: State, repair: Repair) -> None:
     state.agenda.cancel(repair)
     state.repairs.pop(repair.job.id, None)
+
+
+def _try_later(state: State, repair: Repair) -> None:
+    """Who refused or was silent may take a copy later; with nobody else there a change of the view begins anew."""
+    job = repair.job
+    has_copy = _has_copy(state, job)
+    members = state.view.members
+    if any([node not in has_copy and not members[node].is_leaving for node in state.up]):
+        repair.tried.clear()
+        wake(state, repair, state.now_ms + state.limits.refused_for_ms)
+    else:
+        _close(state, repair)
+
+
+def _has_copy(state: State, job: Job) -> set[NodeId]:
+    return {n for n, claim in job.claims.items() if is_counted(state, n, claim)}
 
 
 def _target(state: State, repair: Repair) -> NodeId | None:
@@ -186,7 +215,7 @@ def _target(state: State, repair: Repair) -> NodeId | None:
     willing = [
         node for node in state.up if node not in repair.tried and is_willing(state, node, job.queue)
     ]
-    has_copy = {n for n, claim in job.claims.items() if is_counted(state, n, claim)}
+    has_copy = _has_copy(state, job)
     held = members_of(state, job.holders)
     fresh: list[NodeId] = []
     if len(held) < job.live_spec.replicate + _HOLDERS_BEYOND:

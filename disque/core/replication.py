@@ -102,7 +102,8 @@ def _add_elsewhere(state: State, client: ClientId, command: cmd.AddJob, job: Job
             fail(state, client, "NOREPL", NO_OWN_COPY + reason_of(state))
         return
     targets = _pick(state, job, aim)
-    job.holders = intern_nodes(state, targets)
+    # While it waits this node has the body: whoever ends the job must tell it (S4). It makes no claim to a copy.
+    job.holders = intern_nodes(state, (state.self_id, *targets))
     job.state = JobState.WAITING
     insert(state, job)
     record_copy(state, job)
@@ -354,7 +355,8 @@ def _another_copy(state: State, peer: NodeId, job: Job, said: msg.ReplJob) -> No
         return
     absorb(state, job, said.facts)
     obey_lease(state, job)
-    send(state, (peer,), own_word(state, job))
+    if state.self_id in job.claims:
+        send(state, (peer,), own_word(state, job))
     if has_news_for(state, job, said.facts):
         send(state, (peer,), msg.Told(job.id, facts_of(state, job)))
 

@@ -264,7 +264,8 @@ def on_told(state: State, peer: NodeId, said: msg.Told) -> None:
             _answer_news(state, peer, told, said.facts)
     job = state.jobs.get(said.id)
     is_live = job is not None and not job.is_done and job.retry_ms > 0
-    if job is not None and is_live and state.self_id not in said.facts.claims:
+    has_claim = job is not None and state.self_id in job.claims
+    if job is not None and is_live and has_claim and state.self_id not in said.facts.claims:
         send(
             state, (peer,), own_word(state, job)
         )  # the sender hasn't heard that we have a copy (M3)

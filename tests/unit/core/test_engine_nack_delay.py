@@ -137,7 +137,7 @@ def test_qstat_counts_it_as_delayed_not_delivered() -> None:
     node, _ = held()
     node.see(view())
     (said,) = node.do(cmd.QStat(b"q", is_global=True))
-    pairs = dict(zip(said[::2], said[1::2], strict=True))  # type: ignore[index, arg-type]
+    pairs = dict(zip(said[::2], said[1::2], strict=True))  # type: ignore[index]
     assert (pairs[b"delayed"], pairs[b"delivered"], pairs[b"len"]) == (1, 0, 0)
 
 
@@ -148,7 +148,7 @@ def test_working_meanwhile_is_a_lease_again() -> None:
 
 
 def test_a_consumer_that_waits_gets_it_at_the_end_of_the_delay() -> None:
-    node, id_ = held(2_000)
+    node, _ = held(2_000)
     node.do(cmd.GetJob((b"q",)), client=OTHER)
     node.advance(1_999)
     assert node.answers(OTHER) == []
@@ -280,7 +280,7 @@ def test_seconds_may_be_fractions_to_the_ms(text: str, delay_ms: int) -> None:
     "text", ["-1", "x", "1e3", "1.", "", "1.5.2", "inf", "nan", "+1", " 1", "0x1", "1,5", "\u0661"]
 )
 def test_a_delay_that_is_no_decimal_is_refused(text: str) -> None:
-    with pytest.raises(CommandError, match="^DELAY time must be a non negative number$"):
+    with pytest.raises(CommandError, match=r"^DELAY time must be a non negative number$"):
         parse(b"nack", [job_id(1), b"DELAY", text.encode()])
 
 

@@ -187,7 +187,7 @@ def test_qscan_filters_inclusively(options: dict[str, int], wanted: list[bytes])
         for _ in range(length):
             node.add(queue=b"q%d" % length)
     node.do(cmd.GetJob((b"q0",), is_nohang=True))
-    _, found = call(node, cmd.QScan(**options))  # type: ignore[arg-type]
+    _, found = call(node, cmd.QScan(**options))
     assert sorted(found) == wanted
 
 
