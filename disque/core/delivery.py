@@ -294,11 +294,8 @@ def finish_add(state: State, job: Job) -> None:
     end_wait(state, wait)
     if job.state is JobState.WAITING:
         shift(state, job, Event.REPLICATED)
-    if state.self_id not in job.holders:
-        add_holders(
-            state, job, (state.self_id,)
-        )  # was to be held by peers alone, but has begun to live
-        claim_copy(state, job)
+    if state.self_id not in job.claims:
+        claim_copy(state, job)  # was to be held by peers alone, but has begun to live
     if len(job.claims) < job.live_spec.replicate:
         state.short[job.id] = None
     state.counts.added += 1

@@ -41,10 +41,6 @@ def finish(state: State, job: Job, reason: Reason) -> None:
     """Make a live copy done at this node; the caller collects. A waiting ADDJOB succeeds, unless by NOREPL."""
     if job.id in state.adding:
         finish_add(state, job)
-    if not job.holders:
-        add_holders(
-            state, job, (state.self_id,)
-        )  # was to be held by peers, and no peer has been found
     if job.state is JobState.MOVING and job.queued_at is not None:
         add_holders(state, job, (job.queued_at,))  # it may be there (B9.3)
     if job.state is JobState.QUEUED:
