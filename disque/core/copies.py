@@ -47,6 +47,7 @@ def remove(state: State, job: Job) -> None:
     state.dummies.pop(job.id, None)
     state.dummy_answers.pop(job.id, None)
     state.spent.pop(job.id, None)
+    state.under_replicated.pop(job.id, None)
     repair = state.repairs.pop(job.id, None)
     if repair is not None:
         state.agenda.cancel(repair)

@@ -50,6 +50,7 @@ def finish(state: State, job: Job, reason: Reason) -> None:
     free_body(state, job)
     state.asks.pop(job.id, None)
     state.spent.pop(job.id, None)
+    state.under_replicated.pop(job.id, None)
     job.reason = reason
     job.told = intern_nodes(state, (state.self_id,))
     job.collect_round = 0

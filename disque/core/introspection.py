@@ -81,7 +81,7 @@ def statistics(state: State) -> Statistics:
         bad_payloads=counts.bad_payloads,
         delivered_jobs=state.total.delivered,
         delayed_jobs=state.total.delayed,
-        under_replicated_jobs=len(state.repairs),
+        under_replicated_jobs=len(state.under_replicated),
         dead_lettered_total=counts.dead_lettered,
         cancelled_total=counts.cancelled,
         forward_timeouts=counts.forward_timeouts,

@@ -88,30 +88,28 @@ def repairer_due(state: State, repairer: Repairer) -> None:
     _wake_repairer(state, repairer)
 
 
-def note_short(state: State, job: Job) -> None:
-    """If a live job has fewer copies than it should, see to it; over the bound a sweep will find it again."""
-    if job.id in state.repairs or not is_short(state, job):
+def note_short(state: State, job: Job, *, at: int = 0) -> None:
+    """If a live job has fewer copies than it should, see to it at `at` ms; over the bound a sweep finds it again."""
+    if not is_short(state, job):
+        state.under_replicated.pop(job.id, None)
+        return
+    state.under_replicated[job.id] = None
+    if job.id in state.repairs:
         return
     if len(state.repairs) >= _OPEN_MAX:
         _book_sweep(state, state.now_ms + _AFTER_HEAL_MS)
         return
-    repair = state.repairs[job.id] = Repair(job, state.now_ms)
-    wake(state, repair, state.now_ms)
+    repair = state.repairs[job.id] = Repair(job, max(at, state.now_ms))
+    wake(state, repair, at)
 
 
 def note_new(state: State) -> None:
     """New jobs that began with fewer copies than their aim: see to them unless the copies under way arrive (B3.1)."""
-    at = state.now_ms + _SILENCE_MS
     while state.short:
         id_, _ = state.short.popitem()
         job = state.jobs.get(id_)
-        if job is None or id_ in state.repairs or not is_short(state, job):
-            continue
-        if len(state.repairs) >= _OPEN_MAX:
-            _book_sweep(state, state.now_ms + _AFTER_HEAL_MS)
-        else:
-            repair = state.repairs[id_] = Repair(job, at)
-            wake(state, repair, at)
+        if job is not None:
+            note_short(state, job, at=state.now_ms + _SILENCE_MS)
 
 
 def is_short(state: State, job: Job) -> bool:
@@ -143,6 +141,7 @@ def repair_due(state: State, repair: Repair) -> None:
     job, now = repair.job, state.now_ms
     if state.jobs.get(job.id) is not job or not is_short(state, job):
         _close(state, repair)
+        state.under_replicated.pop(job.id, None)
         return
     leaders = salted(job.id, _leaders(state, job))
     turn = repair.started_at + leaders.index(state.self_id) * _STEP_IN_MS
@@ -241,6 +240,10 @@ def _may_send(state: State, size: int) -> bool:
 
 def copy_arrived(state: State, job: JobId) -> None:
     """A node stored a copy, or refused one: look at its repair again."""
+    if job not in state.under_replicated:
+        return
     repair = state.repairs.get(job)
     if repair is not None:
         wake(state, repair, state.now_ms)
+    elif not is_short(state, state.jobs[job]):
+        del state.under_replicated[job]

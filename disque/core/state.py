@@ -332,6 +332,9 @@ class State:
     sweep: Sweep | None = None
     repairer: Repairer = attrs.Factory(Repairer)
     repairs: dict[JobId, Repair] = attrs.Factory(dict)
+    under_replicated: dict[JobId, None] = attrs.Factory(
+        dict
+    )  # jobs found with fewer copies than they should have
     down_since: dict[NodeId, int] = attrs.Factory(dict)  # ms; peers that can't be reached
     leaver: Leaver | None = None
     quarantine: dict[JobId, Job] = attrs.Factory(dict)  # copies of a forgotten node that came back

@@ -7,9 +7,9 @@ command of a client waits, only ADDJOBs behind ADDJOBs run (`overtakes`), so tha
 is replicated together; beyond a limit the rest isn't even read.
 
 *The end of the stream.* A client that ends its side (`printf ... | nc`, shutdown) may still read, and
-TCP doesn't tell that from one that has gone. So commands that were sent are run, and waiting ADDJOBs
-get LAST_REPLIES_S to be answered: what a producer has said counts. A GETJOB that waits ends at once,
-as in Redis: a job given to somebody who has gone would be lost till its RETRY. A connection that is
+TCP doesn't tell that from one that has gone. So commands that were sent are run, and those that wait
+get LAST_REPLIES_S to be answered: what a producer has said counts. A GETJOB or WAITJOB that waits
+ends at once, as in Redis: a job given to somebody who has gone would be lost till its RETRY. A connection that is
 reset, or that can't be written to, has gone for certain: all that waits is taken back at once.
 """
 
@@ -47,7 +47,7 @@ ACCEPTS_A_TURN = 100
 FAREWELLS_MAX = 10  # refused connections that are closed politely, and hold a file, at a time
 LINGER_S = 1.0  # how long a closed connection's input is drained, lest a reset loses the reply
 FAREWELL_LINGER_S = 0.1  # the same when the server ends
-LAST_REPLIES_S = 10.0  # for waiting ADDJOBs of a client that has ended its side
+LAST_REPLIES_S = 10.0  # for what waits of a client that has ended its side
 STALL_S = 10.0  # a closing connection that takes no byte for so long is dropped
 CRON_S = 1.0
 _TCP_CLOSE, _TCP_CLOSE_WAIT = 7, 8  # states of TCP_INFO
@@ -355,10 +355,10 @@ class Clients:
             await trio.lowlevel.checkpoint()
 
     async def _see_out(self, client: Client) -> None:
-        """The client says no more: run what it has said, wait for what ADDJOB has to answer."""
+        """The client says no more: run what it has said, wait for what it is owed."""
         while self.run(client):  # a reply may have come that nobody has acted on yet
             await trio.lowlevel.checkpoint()
-        while not (client.is_closing or client.is_alone):
+        while not (client.is_closing or client.is_abandonable):
             is_held = client.has_input and (
                 self.is_paused or client.backlog_bytes > OUT_PAUSE_BYTES
             )
@@ -460,7 +460,7 @@ class Clients:
 def _has_hung_up(client: Client) -> bool:
     """True if the other side has gone, though nobody reads from the socket now (Linux; else never).
 
-    An end of the stream counts if unread input hides it from a command that waits alone.
+    An end of the stream counts if unread input hides it from a command that it would end.
     """
     sock = client.sock
     if sock.family == socket.AF_UNIX or not hasattr(socket, "TCP_INFO"):
@@ -469,4 +469,4 @@ def _has_hung_up(client: Client) -> bool:
         state = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
     except OSError:
         return True
-    return state == _TCP_CLOSE or (state == _TCP_CLOSE_WAIT and client.is_alone)
+    return state == _TCP_CLOSE or (state == _TCP_CLOSE_WAIT and client.is_abandonable)

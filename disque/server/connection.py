@@ -57,6 +57,7 @@ class Client:
         "has_ended",
         "id",
         "idle_since_ms",
+        "is_abandonable",
         "is_alone",
         "is_authenticated",
         "is_closing",
@@ -112,6 +113,7 @@ class Client:
         self.is_skipping = False  # CLIENT REPLY SKIP: the next command isn't answered
         self.is_mute = False  # the command that runs isn't answered
         self.is_alone = False  # a command waits that nothing may overtake
+        self.is_abandonable = False  # ... and that the end of the stream ends: GETJOB, WAITJOB
         self.has_ended = False  # the other side sends no more
         self.is_closing = False  # nothing more is read or run; closed once its replies are sent
         self.is_dead = False  # nothing more can be sent
@@ -156,10 +158,11 @@ class Client:
         self.slots.append(slot)
         return slot
 
-    def wait_for(self, slot: Slot, *, is_alone: bool) -> None:
+    def wait_for(self, slot: Slot, *, is_alone: bool, is_abandonable: bool = False) -> None:
         """The reply of this slot comes in a later batch."""
         slot.is_waiting = True
         slot.is_alone = self.is_alone = is_alone
+        self.is_abandonable = is_abandonable
         self.waits += 1
 
     def fill(self, slot: Slot, reply: bytes) -> None:
@@ -169,7 +172,7 @@ class Client:
         if slot.is_waiting:
             self.waits -= 1
             if slot.is_alone:
-                self.is_alone = False
+                self.is_alone = self.is_abandonable = False
             self.made_room()
 
     def take_finished(self) -> bytes:
@@ -198,7 +201,7 @@ class Client:
                 self.slots.pop()
             self.open.clear()
         self.waits = 0
-        self.is_alone = False
+        self.is_alone = self.is_abandonable = False
         return given_up
 
     @property

@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from disque.core.commands import AddJob
+from disque.core.commands import AddJob, GetJob, WaitJob
 from disque.core.parsing import parse
 from disque.errors import CommandError
 from disque.resp import encoder
@@ -90,7 +90,11 @@ def _forward(shell: Shell, client: Client, command: Command) -> None:
     """Give a command to the broker; its reply comes with this batch or, if the client must wait, later."""
     slot = shell.clients.open_slot(client)
     if not shell.broker.command(slot.id, command):
-        client.wait_for(slot, is_alone=type(command) is not AddJob)
+        client.wait_for(
+            slot,
+            is_alone=not isinstance(command, AddJob),
+            is_abandonable=isinstance(command, GetJob | WaitJob),
+        )
 
 
 def _account(shell: Shell, spec: CommandSpec, words: list[bytes], usec: int) -> None:

@@ -124,6 +124,8 @@ def tell_reply(world: World, reply: Reply) -> str:
             return _tell_shown(dict(zip(reply[::2], reply[1::2], strict=True)))
         case list():
             return " ".join(tell_reply(world, each) for each in reply)
+        case bytes():
+            return job_name(world, reply)
         case _:
             return tell_plain(reply)
 

@@ -79,7 +79,9 @@ def test_a_copy_that_is_held_elsewhere_makes_a_holder_under_the_new_id() -> None
     assert node.told(msg.Told, to=B)[0].facts.holders == (B, NEW)
 
 
-def test_unknown_to_all_lives_again_only_in_a_round_begun_two_node_timeouts_after_the_return() -> None:
+def test_unknown_to_all_lives_again_only_in_a_round_begun_two_node_timeouts_after_the_return() -> (
+    None
+):
     i = job_id(1)
     node = returned(copy(i, A, B))
     waited = 0

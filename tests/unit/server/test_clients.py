@@ -223,6 +223,16 @@ async def test_client_that_ends_its_side_still_gets_its_addjobs_answered() -> No
         await peer.expect_end()
 
 
+async def test_client_that_ends_its_side_gets_an_answer_that_needs_others() -> None:
+    async with running() as world:
+        copies_never_come(world)
+        peer = world.connect()
+        await peer.send(b"GLOBALQLEN q TIMEOUT 50\r\nPING\r\n")
+        await peer.stream.send_eof()
+        await peer.expect(b":0\r\n+PONG\r\n")
+        await peer.expect_end()
+
+
 async def test_end_of_the_stream_ends_a_getjob_even_behind_an_addjob() -> None:
     async with running() as world:
         copies_never_come(world)

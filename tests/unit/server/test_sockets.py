@@ -52,3 +52,12 @@ def test_file_in_place_of_a_unix_socket_is_left_alone(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"can't listen on .*: Address already in use"):
         listen_unix(str(path), 0, 5)
     assert path.read_text() == "mine"
+
+
+def test_address_in_brackets_and_star_mean_what_they_say() -> None:
+    for hosts, first in ((("[127.0.0.1]",), "127.0.0.1"), (("*",), "0.0.0.0")):
+        listeners = listen(hosts, 0, 5)
+        found = listeners[0].getsockname()[0]
+        for each in listeners:
+            each.close()
+        assert found == first
