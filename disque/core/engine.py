@@ -317,7 +317,7 @@ def _flush(state: State, client: ClientId, _command: cmd.FlushAll) -> None:
 
 def _on_got_job(state: State, peer: NodeId, said: msg.GotJob) -> None:
     replication.on_got_job(state, peer, said)
-    repair.copy_arrived(state, said.id)
+    repair.copy_arrived(state, peer, said.id)
 
 
 def _on_got_move(state: State, peer: NodeId, said: msg.GotMove) -> None:
@@ -350,7 +350,7 @@ def _on_unknown(state: State, peer: NodeId, said: msg.Unknown) -> None:
 
 def _on_refused(state: State, peer: NodeId, said: msg.Refused) -> None:
     replication.on_refused(state, peer, said)
-    repair.copy_arrived(state, said.id)
+    repair.copy_arrived(state, peer, said.id)
     job = state.jobs.get(said.id)
     if job is not None and job.state is JobState.ACTIVE and job.queued_at == peer:
         requeue.not_queued_at(state, job)

@@ -124,16 +124,29 @@ def is_short(state: State, job: Job) -> bool:
 
 
 def copies_that_last(state: State, job: Job) -> list[NodeId]:
-    """Nodes with a copy that counts for repair: there, or not away for long; not leaving."""
-    members, after = state.view.members, state.limits.repair_after_ms
+    """Nodes that count for repair: not leaving, with a copy, there or not away for long (B3.3, B3.4).
+
+    A holder that is away and never told us whether it has a copy gets the benefit of the doubt for that long, too.
+    """
     lasting: list[NodeId] = []
-    for node, claim in job.claims.items():
-        if node not in members or members[node].is_leaving or not is_counted(state, node, claim):
+    for node in members_of(state, job.holders):
+        if node != state.self_id and (
+            node not in state.view.members or state.view.members[node].is_leaving
+        ):
             continue
-        down_since = state.down_since.get(node)
-        if down_since is None or not after or state.now_ms - down_since < after:
+        claim = job.claims.get(node)
+        is_away = _is_away_for_now(state, node)
+        if claim is None:
+            if is_away:
+                lasting.append(node)
+        elif is_counted(state, node, claim) and (is_away or node not in state.down_since):
             lasting.append(node)
     return lasting
+
+
+def _is_away_for_now(state: State, node: NodeId) -> bool:
+    down_since, after = state.down_since.get(node), state.limits.repair_after_ms
+    return down_since is not None and (not after or state.now_ms - down_since < after)
 
 
 def repair_due(state: State, repair: Repair) -> None:
@@ -238,12 +251,14 @@ def _may_send(state: State, size: int) -> bool:
     return True
 
 
-def copy_arrived(state: State, job: JobId) -> None:
-    """A node stored a copy, or refused one: look at its repair again."""
+def copy_arrived(state: State, peer: NodeId, job: JobId) -> None:
+    """A node stored a copy, or refused one: look at its repair again, and let those hear that wait to step in."""
     if job not in state.under_replicated:
         return
     repair = state.repairs.get(job)
     if repair is not None:
         wake(state, repair, state.now_ms)
+        others = [node for node in repair.job.holders if node != peer]
+        send(state, others, msg.Told(job, facts_of(state, repair.job)))
     elif not is_short(state, state.jobs[job]):
         del state.under_replicated[job]

@@ -159,6 +159,9 @@ def on_will_queue(state: State, peer: NodeId, said: msg.WillQueue) -> None:
         # Both ask at once: of two HAVEs that cross both would queue. The first in salted order goes on alone.
         send(state, (peer,), msg.Waiting(job.id, state.limits.ask_wait_ms))
     else:
+        # The asker queues, or is told better, within its wait: asking as well would only cross it.
+        job.ask_at = max(job.ask_at, state.now_ms + state.limits.ask_wait_ms)
+        book(state, job)
         _say(state, peer, job, msg.Have)
 
 

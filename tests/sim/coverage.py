@@ -56,6 +56,7 @@ ALLOWED_EMPTY: dict[tuple[str, str], str] = {
         )
     },
     **{(name, "none"): _LEAVES for name in ("Keep", "KeepDummy", "Kept")},
+    **{("KeepDummy", state): _LEAVES for state in ("active", "queued", "done", "tombstone")},
     (
         "Move",
         "moving",

@@ -14,10 +14,10 @@ from tests.sim.run import run_seed
 from tests.sim.streams import Streams
 
 ROOT = Path(__file__).parents[2]
-_DIGESTS = "from tests.sim.run import run_seed; print(*(run_seed(s, wants_digest=True).digest for s in (1, 3, 4)))"
+_DIGESTS = "from tests.sim.run import run_seed; print(*(run_seed(s, wants_digest=True).digest for s in (3, 7)))"
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(6))
 def test_seed_breaks_no_rule(seed: int) -> None:
     result = run_seed(seed)
     assert result.violation is None, result.story

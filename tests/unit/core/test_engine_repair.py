@@ -448,7 +448,6 @@ def test_info_shows_under_replicated_jobs() -> None:
     assert node.engine.statistics().under_replicated_jobs == 1
 
 
-@pytest.mark.xfail(reason="finding B12")
 def test_info_shows_under_replicated_jobs_though_nobody_is_willing() -> None:
     node, _ = holder(A, B, C)
     node.see(view(up=(B,), forgotten=(C,)))

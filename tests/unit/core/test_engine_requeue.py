@@ -437,7 +437,7 @@ TOOLATE = Failure(
 
 @pytest.mark.parametrize(
     ("kind", "answer"),
-    [("none", NOJOB), ("mark", NOJOB), ("tombstone", NOJOB), ("dummy", ACKED), ("done", ACKED)],
+    [("none", NOJOB), ("mark", NOJOB), ("tombstone", ACKED), ("dummy", ACKED), ("done", ACKED)],
 )
 def test_w24_working_on_what_is_over_is_an_error(kind: str, answer: Failure) -> None:
     """W-24."""
