@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from cluster.state import State
 
 MEETINGS_MAX = 64
-MEET_GIVE_UP_MS = 60_000  # a MEET is tried for this long, or for a node timeout if that is longer
+MEET_GIVE_UP_MS = 180_000  # a MEET is tried for this long, or for a node timeout if that is longer
 
 
 def start(

@@ -28,6 +28,8 @@ class Life:
     added_at: int
     answer: str | None = None  # ok, the code of an error, None: none yet
     deliveries: int = 0
+    own_deliveries: int = 0  # of them, from its own queue: those that the limit counts
+    revivals: int = 0  # REVIVE commands that named it
     is_brought_forward: bool = False  # ENQUEUE: DELAY no longer holds
     is_dropped: bool = False  # DELJOB: copies may be missing
     is_over: bool = False  # some node has stored its end
@@ -60,10 +62,11 @@ class Promises:
 
     def commanded(self, command: cmd.Command) -> None:
         """Any other command."""
-        if isinstance(command, cmd.Enqueue | cmd.DelJob):
+        if isinstance(command, cmd.Enqueue | cmd.DelJob | cmd.Revive):
             for life in [self.lives[job] for job in command.ids if job in self.lives]:
                 life.is_brought_forward |= isinstance(command, cmd.Enqueue)
                 life.is_dropped |= isinstance(command, cmd.DelJob)
+                life.revivals += isinstance(command, cmd.Revive)
 
     def answered(self, node: Node, client: ClientId, reply: Reply) -> None:
         """A reply has left."""
@@ -72,7 +75,7 @@ class Promises:
             self._add_answered(life, reply)
         for each in reply if isinstance(reply, list) else ():
             if isinstance(each, Delivery):
-                self._delivered(node, JobId(each.id))
+                self._delivered(JobId(each.id), each.queue)
 
     def _add_answered(self, life: Life, reply: Reply) -> None:
         assert life.answer is None, f"{life.job!r} is answered twice"
@@ -86,7 +89,7 @@ class Promises:
             copies = len(life.stored)
             assert copies >= wanted, f"S7: {life.job!r} has {copies} copies of {wanted}"
 
-    def _delivered(self, node: Node, job: JobId) -> None:
+    def _delivered(self, job: JobId, queue: bytes) -> None:
         life = self.lives[job]
         world = self.world
         life.deliveries += 1
@@ -96,6 +99,11 @@ class Promises:
         assert age >= command.delay_ms or life.is_brought_forward, f"S10: {job!r} after {age} ms"
         assert age <= command.ttl_ms + self.flight_ms, f"S10: {job!r} after its expiry: {age} ms"
         assert job not in self._settled or self.lost_memory, f"S3: {job!r} delivered though settled"
+        life.own_deliveries += queue == command.queue
+        # Each component may use the limit for itself, at worst each node; and again after each REVIVE.
+        most = (command.max_deliveries or 0) * len(world.nodes) * (1 + life.revivals)
+        is_over_limit = 0 < most < life.own_deliveries and not self.lost_memory
+        assert not is_over_limit, f"S13: {job!r} handed out {life.own_deliveries} times of {most}"
 
     # What is
 

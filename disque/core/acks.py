@@ -83,14 +83,18 @@ def cancel_here(state: State, id_: JobId) -> bool:
     return True
 
 
-def _cancel(state: State, job: Job) -> None:
+def _cancel(state: State, job: Job, *, is_ordered: bool = False) -> None:
+    """Cancel a live copy; `is_ordered`: the other holders have the same order, and count what they account for."""
     wait = state.adding.get(job.id)
     if wait is not None:
         end_wait(state, wait)
         fail(state, wait.client, "NOREPL", REMOVED_TEXT)
     finish(state, job, Reason.CANCELLED)
     state.counts.cancelled += 1
-    collect(state, job)
+    if is_ordered and not is_settled(state, job):
+        wait_for_initiator(state, job)
+    else:
+        collect(state, job)
 
 
 def purge_here(state: State, name: bytes, node: NodeId, boot: int, seq: int) -> int:
@@ -108,7 +112,7 @@ def purge_here(state: State, name: bytes, node: NodeId, boot: int, seq: int) -> 
     count = tally.delivered + tally.delayed + (0 if queue is None else len(queue))
     queued = [] if queue is None else [key[2] for key in islice(queue.keys, _PURGE_STEP)]
     for id_ in queued:
-        _cancel(state, state.jobs[id_])
+        _cancel(state, state.jobs[id_], is_ordered=True)
     purge = Purge(name, list(state.jobs))
     purge_due(state, purge)
     return count
@@ -123,7 +127,7 @@ def purge_due(state: State, purge: Purge) -> None:
     for id_ in purge.ids[purge.position : end]:
         job = state.jobs.get(id_)
         if job is not None and not job.is_done and job.queue == purge.queue:
-            _cancel(state, job)
+            _cancel(state, job, is_ordered=True)
     purge.position = end
     if end < len(purge.ids):
         wake(state, purge, state.now_ms + 1)

@@ -50,6 +50,7 @@ def count_import(state: State, peer: NodeId, name: bytes) -> None:
     if peer not in queue.responders:
         queue.broadcast_round = 0
     queue.responders[peer] = state.now_ms
+    queue.is_want_known = False
     queue.count_import(state.now_ms, bucket_ms=state.limits.import_bucket_ms)
     queue.adhoc_round = 0
 

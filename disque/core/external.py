@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from disque.core import messages as msg
 from disque.core.copies import facts_of, insert, others, record_copy, remove
-from disque.core.delivery import end_wait
+from disque.core.delivery import end_wait, start
 from disque.core.moves import can_move_to, open_move
 from disque.core.ready import Status
 from disque.core.state import AddWait, State, fail, intern_nodes, record, reply, salted, send
@@ -76,6 +76,11 @@ def move_refused(state: State, wait: AddWait) -> None:
         return
     job = wait.job
     end_wait(state, wait)
+    if not state.view.is_leaving:  # memory is only tight: the job may stay
+        state.counts.added += 1
+        reply(state, wait.client, Status(job.id))
+        start(state, job)
+        return
     fail(state, wait.client, "NOREPL", NO_OWN_COPY + reason_of(state))
     remove(state, job)
     record(state, "gone", job.id)

@@ -69,7 +69,11 @@ def _need_jobs(state: State, queue: JobQueue, *, has_waiting: bool) -> None:
     sources = list(queue.responders)
     wanted = rate // len(sources) if sources else limits.needjobs_count_min
     wanted = min(max(wanted, limits.needjobs_count_min), limits.needjobs_count_max)
-    if now >= _next_broadcast(state, queue):
+    is_unknown = bool(queue.blocked) and not queue.is_want_known
+    if now >= _next_broadcast(state, queue) or is_unknown:
+        if is_unknown:
+            queue.broadcast_round = 0  # until now only polled, which peers don't remember
+        queue.is_want_known = bool(queue.blocked)
         queue.broadcast_at = now
         queue.broadcast_round += 1
         send(state, state.up, msg.NeedJobs(queue.name, 1, bool(queue.blocked)))
@@ -86,8 +90,14 @@ def _next_broadcast(state: State, queue: JobQueue) -> int:
     limits = state.limits
     if queue.broadcast_at is None:
         return 0
-    delay = limits.needjobs_broadcast_first_ms << min(max(queue.broadcast_round - 1, 0), 10)
-    return queue.broadcast_at + min(delay, limits.needjobs_broadcast_max_ms)
+    exponent = min(max(queue.broadcast_round - 1, 0), 10)
+    if queue.blocked:
+        delay = limits.needjobs_broadcast_first_ms << exponent
+        return queue.broadcast_at + min(delay, limits.needjobs_broadcast_max_ms)
+    # A poller gets what it asks for only while it asks, so it may ask more often.
+    return queue.broadcast_at + min(
+        limits.needjobs_poll_first_ms << exponent, limits.needjobs_poll_max_ms
+    )
 
 
 def _next_adhoc(state: State, queue: JobQueue) -> int:
@@ -114,8 +124,12 @@ def on_need_jobs(state: State, peer: NodeId, said: msg.NeedJobs) -> None:
         return
     queue.wanted.pop(peer, None)
     given = 0
-    if queue.keys and not queue.is_paused_out and not _rate(state, queue):
+    if queue.keys and not queue.is_paused_out:
         share = count if len(queue) >= 2 * count else max(len(queue) // 2, 1)
+        if _rate(
+            state, queue
+        ):  # we import them ourselves: a job for who waits, nothing for a stock
+            share = 1 if said.has_waiting else 0
         given = _give(state, queue, peer, share)
     if given < count and said.has_waiting:
         queue.wanted[peer] = (count - given, state.now_ms + state.limits.wanted_ms)
@@ -137,18 +151,18 @@ def offer(state: State) -> None:
         queue = state.queues.get(name)
         if queue is None or queue.blocked or queue.is_paused_out:
             continue
-        if _rate(state, queue):
-            _offer_later(state, queue)
-            continue
+        is_importing = _rate(state, queue) > 0
         for peer in list(queue.wanted):
-            _offer_to(state, queue, peer)
+            _offer_to(state, queue, peer, most=1 if is_importing else len(queue))
+        if is_importing and queue.wanted and queue.keys:
+            _offer_later(state, queue)
 
 
-def _offer_to(state: State, queue: JobQueue, peer: NodeId) -> None:
+def _offer_to(state: State, queue: JobQueue, peer: NodeId, *, most: int) -> None:
     count, until = queue.wanted.pop(peer)
     if until <= state.now_ms or peer not in state.up_set:
         return
-    left = count - _give(state, queue, peer, min(count, len(queue)))
+    left = count - _give(state, queue, peer, min(count, most))
     if left:
         queue.wanted[peer] = (left, until)
 

@@ -124,6 +124,9 @@ class JobQueue:
     # Asking other nodes (federation)
     broadcast_at: int | None = None
     broadcast_round: int = 0
+    is_want_known: bool = (
+        False  # peers were told that clients wait here, and nothing has come since
+    )
     adhoc_at: int | None = None
     adhoc_round: int = 0
     responders: dict[NodeId, int] = attrs.Factory(dict)  # node -> when it last sent jobs

@@ -63,6 +63,8 @@ class Limits:
     # Federation
     needjobs_broadcast_first_ms: int = 2_000
     needjobs_broadcast_max_ms: int = 30_000
+    needjobs_poll_first_ms: int = 250  # the same while nobody is blocked, only polls with NOHANG
+    needjobs_poll_max_ms: int = 2_000
     needjobs_adhoc_first_ms: int = 25
     needjobs_adhoc_max_ms: int = 2_000
     needjobs_count_min: int = 5

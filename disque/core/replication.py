@@ -43,6 +43,7 @@ from disque.core.state import (
     copy_count,
     fail,
     intern_nodes,
+    is_counted,
     is_willing,
     note_refusal,
     reply,
@@ -67,7 +68,9 @@ def add_job(state: State, client: ClientId, command: cmd.AddJob) -> None:
     if job.id in state.jobs:
         fail(state, client, "ERR", "Internal error creating the job, check server logs.")
         return
-    if keeps_nothing(state):
+    if state.view.is_leaving or (
+        is_tight(state) and _hosts(state, job) >= (command.replicate or 1)
+    ):
         _add_elsewhere(state, client, command, job, aim)
         return
     targets = _pick(state, job, aim - 1)
@@ -129,7 +132,7 @@ def _refusal(state: State, command: cmd.AddJob, aim: int) -> tuple[str, str] | N
         return ("ERR", text)
     missing = _needed_peers(state, command) - _hopeful_count(state)
     if missing > 0:
-        is_ours = missing == 1 and keeps_nothing(state)
+        is_ours = missing == 1 and state.view.is_leaving
         return ("NOREPL", NO_OWN_COPY + reason_of(state) if is_ours else _NO_NODES)
     queue = state.queues.get(command.queue)
     if queue is not None and command.maxlen is not None and len(queue) >= command.maxlen:
@@ -139,15 +142,20 @@ def _refusal(state: State, command: cmd.AddJob, aim: int) -> tuple[str, str] | N
     return None
 
 
-def keeps_nothing(state: State) -> bool:
-    """True if new jobs must be held by peers alone (reference 6.4)."""
-    return state.view.is_leaving or pressure(state) > Pressure.NONE
+def is_tight(state: State) -> bool:
+    """True if new jobs should be held by peers alone, as far as they can (reference 6.4)."""
+    return pressure(state) > Pressure.NONE
+
+
+def _hosts(state: State, job: Job) -> int:
+    """Peers that would keep a copy now."""
+    return sum([is_willing(state, node, job.queue) for node in state.up])
 
 
 def _needed_peers(state: State, command: cmd.AddJob) -> int:
     """Peers without which the ADDJOB can't succeed; a default REPLICATE takes what there is (M25)."""
     wanted = command.replicate or 1
-    return wanted if keeps_nothing(state) else wanted - 1
+    return wanted if state.view.is_leaving else wanted - 1
 
 
 def _hopeful_count(state: State) -> int:
@@ -295,6 +303,8 @@ def more_copies(state: State, wait: AddWait, *, extra: int = 0) -> None:
     job = wait.job
     if job.state is not JobState.WAITING:
         return
+    if wait.is_external and not state.view.is_leaving:
+        _keep_after_all(state, wait)
     silent = [
         node
         for node in others(state, job)
@@ -307,6 +317,16 @@ def more_copies(state: State, wait: AddWait, *, extra: int = 0) -> None:
     add_holders(state, job, targets)
     send(state, (*silent, *targets), _copy_for(state, job))
     check_add(state, wait)
+
+
+def _keep_after_all(state: State, wait: AddWait) -> None:
+    """Memory is tight, but too few peers take the job: this node holds a copy as any other (it isn't full yet)."""
+    job = wait.job
+    has_copy = [n for n, claim in job.claims.items() if is_counted(state, n, claim)]
+    may_copy = [n for n in state.up if n not in has_copy and is_willing(state, n, job.queue)]
+    if len(has_copy) + len(may_copy) < (wait.wanted or 1):
+        wait.is_external = False
+        claim_copy(state, job)
 
 
 def end_add(state: State, wait: AddWait, text: str) -> None:
@@ -339,7 +359,7 @@ def on_repl_job(state: State, peer: NodeId, said: msg.ReplJob) -> None:
         answer_unknown(
             state, peer, said.id
         )  # at most once has no copies (B6.1); expired is refused (M12)
-    elif keeps_nothing(state):
+    elif state.view.is_leaving or is_tight(state):
         send(state, (peer,), msg.Refused(said.id, is_queue_only=False))
     elif is_paused_in(state, said.spec.queue):
         send(state, (peer,), msg.Refused(said.id, is_queue_only=True))

@@ -111,7 +111,7 @@ def _w18_overflow(state: State, queue: JobQueue) -> int:
     """The exponent is never clamped, in 32 bits; the clients' timer looks each 100 ms."""
     if queue.broadcast_at is None:
         return 0
-    delay = (2_000 << queue.broadcast_round) & 0xFFFF_FFFF
+    delay = (2_000 << max(queue.broadcast_round - 1, 0)) & 0xFFFF_FFFF
     signed = delay - (1 << 32) if delay >= 1 << 31 else delay
     return queue.broadcast_at + max(100, min(signed, 30_000))
 

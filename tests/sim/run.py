@@ -186,10 +186,13 @@ def settle(world: World) -> None:
     if limits["repair_after_ms"]:
         world.run_until(world.now + limits["repair_after_ms"] + REPAIR_MS * nodes)
     world.watch.survey()
+    has_repair = (
+        limits["repair_after_ms"] and "maxmemory_bytes" not in limits
+    )  # else some refuse for good
     copies_of = world.watch.copies()
     for job, copies in copies_of.items():
         life = world.watch.ledger.by_id.get(job)
-        if limits["repair_after_ms"] and life is not None and not life.knew:
+        if has_repair and life is not None and not life.knew:
             world.watch.found(checks.q4_copies_made_again(job, nodes, copies))
     if world.is_reset_at_heal:
         for job, copies in copies_of.items():

@@ -39,6 +39,8 @@ def three(tmp_path: Path) -> Iterator[Cluster]:
     """Three nodes that know each other, with a node timeout of 2 s."""
     with Cluster(tmp_path, 3, "--cluster-node-timeout", "2000") as cluster:
         yield cluster.join()
+        for each in cluster.nodes:
+            assert "Traceback" not in each.log(), each.log()
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +49,7 @@ def lone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     node = Node(tmp_path_factory.mktemp("lone")).start()
     yield node
     node.kill()
+    assert "Traceback" not in node.log(), node.log()
 
 
 @pytest.fixture
