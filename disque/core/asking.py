@@ -44,7 +44,7 @@ LENGTH, STATUS, HOLDERS, CANCEL, PURGE, OUTCOMES, NACK, ENQUEUE, DEQUEUE, WORKIN
 )
 
 _WAIT_FIRST_MS = 20  # a WAITJOB asks again after this, doubling
-_WAIT_MAX_MS = 1_000
+_WAIT_MAX_MS = 250
 
 
 def _ask_all(
@@ -296,7 +296,7 @@ def _rest(state: State, inquiry: Inquiry) -> None:
 def nack_jobs(state: State, client: ClientId, command: cmd.Nack) -> None:
     """NACK: `:n` jobs given back."""
     delay_ms = command.delay_ms
-    done = sum([nack_here(state, id_, delay_ms) for id_ in command.ids])
+    done = sum([nack_here(state, id_, delay_ms) for id_ in dict.fromkeys(command.ids)])
     _pass_on(state, client, NACK, command.ids, done_here=done, numbers=(delay_ms,))
 
 

@@ -205,26 +205,52 @@ def test_a_job_delivered_by_a_peer_while_the_client_waits_is_a_success(why: str)
 # What is refused, and how
 
 
-@WHYS
 @pytest.mark.parametrize(
     ("up", "replicate", "text"),
     [((), None, "why"), ((), 1, "why"), ((), 2, "plain"), ((B,), 2, "why"), ((B,), 3, "plain"), ((B, C), 3, "why")],
 )  # fmt: skip
 def test_norepl_says_the_reason_if_exactly_one_node_is_missing(
-    why: str, up: Any, replicate: int | None, text: str
+    up: Any, replicate: int | None, text: str
 ) -> None:
-    node = outside(why, up=up)
-    wanted = PLAIN if text == "plain" else WHY + REASONS[why]
+    node = outside("leaving", up=up)
+    wanted = PLAIN if text == "plain" else WHY + REASONS["leaving"]
     assert node.do(add(replicate)) == [Failure("NOREPL", wanted)]
     assert not node.state.jobs
 
 
-@WHYS
-def test_a_suspect_or_leaving_peer_is_no_node_to_keep_it(why: str) -> None:
-    leaving = (A, C) if why == "leaving" else (C,)
-    limits = TIGHT if why == "tight" else Limits()
-    node = Node(view(up=(C,), suspect=(B,), leaving=leaving), limits=limits)
-    assert node.do(add(1)) == [Failure("NOREPL", WHY + REASONS[why])]
+def test_a_suspect_or_leaving_peer_is_no_node_to_keep_it() -> None:
+    node = Node(view(up=(C,), suspect=(B,), leaving=(A, C)))
+    assert node.do(add(1)) == [Failure("NOREPL", WHY + REASONS["leaving"])]
+
+
+@pytest.mark.parametrize("replicate", [None, 1])
+@pytest.mark.parametrize("retry_ms", [RETRY_MS, 0])
+def test_a_tight_node_keeps_what_no_peer_can(replicate: int | None, retry_ms: int) -> None:
+    """Over 75 % isn't full: a lone node uses all of its memory, up to OOM."""
+    node = outside("tight", up=())
+    (said,) = node.do(add(replicate, retry_ms=retry_ms))
+    assert isinstance(said, Status)
+    assert JobId(said.text) in node.state.jobs
+
+
+def test_a_tight_node_keeps_a_job_after_all_if_its_peers_refuse() -> None:
+    node = outside("tight")
+    node.do(add(None))
+    id_ = waiting(node)
+    for peer in (B, C):
+        node.hear(peer, msg.Refused(id_, False))
+    assert node.answers() == [Status(id_)]
+    assert [each.id for each in node.get()] == [id_]
+
+
+def test_a_tight_node_keeps_an_at_most_once_job_that_every_peer_refuses() -> None:
+    node = outside("tight")
+    node.do(once())
+    for at in range(2):
+        move, peer = node.told(msg.Move)[at], node.told_to(msg.Move)[at]
+        node.hear(peer, msg.GotMove(BOOT, BOOT, move.n, False))
+    assert node.answers() == [Status(node.told(msg.Move)[0].id)]
+    assert len(node.get()) == 1
 
 
 def test_leaving_is_the_reason_if_both_hold() -> None:
@@ -283,9 +309,8 @@ def test_only_one_peer_is_asked_however_long_it_is_silent(why: str) -> None:
     assert len(node.told(msg.AskMove)) >= 2, "asked about, never sent again (B6.5)"
 
 
-@WHYS
-def test_no_tries_the_next_peer_and_the_last_no_is_norepl_for_certain(why: str) -> None:
-    node = outside(why)
+def test_no_tries_the_next_peer_and_the_last_no_is_norepl_for_certain() -> None:
+    node = outside("leaving")
     node.do(once())
     (first,) = node.told_to(msg.Move)
     (move,) = node.told(msg.Move)
@@ -293,7 +318,7 @@ def test_no_tries_the_next_peer_and_the_last_no_is_norepl_for_certain(why: str) 
     assert sorted(node.told_to(msg.Move)) == [B, C]
     second = node.told_to(msg.Move)[1]
     node.hear(second, msg.GotMove(BOOT, BOOT, node.told(msg.Move)[1].n, False))
-    assert node.answers() == [Failure("NOREPL", WHY + REASONS[why])]
+    assert node.answers() == [Failure("NOREPL", WHY + REASONS["leaving"])]
     assert not node.state.jobs
 
 
@@ -326,9 +351,8 @@ def test_a_disconnect_while_the_move_flies_tells_the_receiver(why: str) -> None:
     assert node.job(move.id).is_done
 
 
-@WHYS
-def test_nobody_to_take_it_is_norepl_at_once_with_the_reason(why: str) -> None:
-    assert outside(why, up=()).do(once()) == [Failure("NOREPL", WHY + REASONS[why])]
+def test_nobody_to_take_it_is_norepl_at_once_with_the_reason() -> None:
+    assert outside("leaving", up=()).do(once()) == [Failure("NOREPL", WHY + REASONS["leaving"])]
 
 
 def test_above_75_percent_copies_of_others_are_refused_and_below_taken() -> None:

@@ -221,14 +221,23 @@ def test_output_pause_gives_nothing() -> None:
     assert node.told(msg.YourJobs) == []
 
 
-def test_who_imports_a_queue_gives_none_of_it() -> None:
-    """Rate rule (5.7.1): else two dry nodes pass jobs to and fro; once the imports have stopped it gives."""
+def test_who_imports_a_queue_gives_nothing_for_a_stock_and_one_job_to_who_waits() -> None:
+    """Rate rule (5.7.1): else two dry nodes pass jobs to and fro; but no consumer waits beside a job (U62)."""
     node = Node(UP)
-    node.hear(C, your_job(1, source=C))
-    node.hear(B, msg.NeedJobs(b"q", 1, True))
+    for n in (1, 2, 3):
+        node.hear(C, your_job(n, source=C))
+    node.hear(B, msg.NeedJobs(b"q", 5, False))
     assert node.told(msg.YourJobs) == []
-    node.advance(5_100)
+    node.hear(B, msg.NeedJobs(b"q", 5, True))
     assert [each.id for each in node.told(msg.YourJobs, to=B)] == [job_id(1)]
+
+
+def test_a_blocked_client_is_told_of_at_once_though_polls_went_before() -> None:
+    node = Node(UP)
+    assert node.get() == []
+    node.clear()
+    node.do(cmd.GetJob((b"q",)))
+    assert [each.has_waiting for each in node.told(msg.NeedJobs, to=B)] == [True]
 
 
 def test_a_question_is_remembered_for_30_s_and_then_forgotten() -> None:
