@@ -44,7 +44,7 @@ LENGTH, STATUS, HOLDERS, CANCEL, PURGE, OUTCOMES, NACK, ENQUEUE, DEQUEUE, WORKIN
 )
 
 _WAIT_FIRST_MS = 20  # a WAITJOB asks again after this, doubling
-_WAIT_MAX_MS = 250
+_WAIT_MAX_MS = 1_000
 
 
 def _ask_all(

@@ -157,6 +157,7 @@ def facts_of(state: State, job: Job) -> msg.Facts:
         else msg.NO_REMAINING,
         covered=job.covered,
         burials=_remaining_burials(job.burials, now),
+        queued_at=job.queued_at if job.state is JobState.ACTIVE and job.retry_ms else None,
     )
 
 

@@ -32,6 +32,9 @@ class Facts:
     leases: Mapping[NodeId, RemainingLease] = NO_REMAINING
     covered: Mapping[NodeId, int] = EMPTY
     burials: Burials | None = None  # expires_at is a remaining duration here
+    queued_at: NodeId | None = (
+        None  # who last told the sender that it has it queued (no fact: a hint, M10)
+    )
 
 
 @value

@@ -155,6 +155,11 @@ def on_will_queue(state: State, peer: NodeId, said: msg.WillQueue) -> None:
         _say_waiting(state, peer, job)
     elif job.state is JobState.QUEUED:
         _say(state, peer, job, msg.Queued)
+        rival = said.facts.queued_at
+        if rival is not None and rival not in (state.self_id, peer) and rival in job.holders:
+            _say(
+                state, rival, job, msg.Queued
+            )  # two have it queued and haven't heard of each other (M10)
     elif job.id in state.asks and salted(job.id, (state.self_id, peer))[0] == state.self_id:
         # Both ask at once: of two HAVEs that cross both would queue. The first in salted order goes on alone.
         send(state, (peer,), msg.Waiting(job.id, state.limits.ask_wait_ms))

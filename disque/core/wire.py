@@ -61,6 +61,8 @@ class _Writer:
                 min(buried.base, _INT_MAX),
                 buried.expires_at,
             )
+        if facts.queued_at is not None:
+            fields[10] = node(facts.queued_at)
         return fields
 
     def spec(self, spec: JobSpec) -> list[object]:
@@ -170,6 +172,7 @@ class _Reader:
             nacks=self.counts(raw[6]) if 6 in raw else EMPTY,
             leases=self.leases(raw[7]) if 7 in raw else NO_REMAINING,
             covered=self.counts(raw[8]) if 8 in raw else EMPTY,
+            queued_at=self.node(raw[10]) if 10 in raw else None,
             burials=None if burials is None else self.burials(burials),
         )
 

@@ -40,6 +40,7 @@ def three(tmp_path: Path) -> Iterator[Cluster]:
     with Cluster(tmp_path, 3, "--cluster-node-timeout", "2000") as cluster:
         yield cluster.join()
         for each in cluster.nodes:
+            assert each.process is None or each.process.poll() in (None, 0), each.log()
             assert "Traceback" not in each.log(), each.log()
 
 
