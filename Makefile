@@ -20,7 +20,7 @@ test: $(VENV)/.installed-dev compile  ## all tests; ARGS="-k name" narrows them
 	@$(BIN)/python -m pytest $(ARGS)
 
 sim: $(VENV)/.installed-dev compile  ## the simulator; SEEDS=0..9999 for more than the 300 of CI
-	@$(BIN)/python -m tests.sim --seeds $(SEEDS)
+	@$(BIN)/python -m tests.sim --seeds $(SEEDS) --jobs $$(getconf _NPROCESSORS_ONLN)
 
 bench: $(VENV)/.installed-dev compile  ## measure, print, write bench.json and the README's table
 	@$(BIN)/python -m tests.bench $(ARGS)

@@ -299,10 +299,10 @@ def q1_over_is_forgotten(node: str, left: Mapping[str, Collection[bytes]]) -> li
 
 
 def q2_holders_agree(job: bytes, copies: Mapping[str, Copy]) -> Found:
-    """Holders of a live job agree on H and counters."""
+    """Holders of a live job agree on H and counters; RETRY 0 has one owner, and nothing to agree on."""
     seen: dict[object, str] = {}
     for node, copy in copies.items():
-        if copy.is_live:
+        if copy.is_live and copy.retry_ms:
             counters = [tuple(sorted(counts.items())) for counts in (copy.dispatches, copy.nacks)]
             seen.setdefault((copy.holders, *counters), node)
     if len(seen) > 1:

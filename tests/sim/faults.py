@@ -73,6 +73,7 @@ class Nemesis:
         for node in self.world.nodes:
             node.slow_ms = 0
             node.effects_left = None
+            node.snare = ""
             if node.index in self._leaving and node.is_alive:
                 self._set_leaving(node, False)
             if not node.is_alive and node.life and node.index not in self.forgotten:
@@ -160,11 +161,22 @@ class Nemesis:
     def _torn(self, fault: Fault) -> None:
         node = self.world.nodes[fault.nodes[0]]
         if node.is_alive:
-            self._note(
-                fault, f"{node.name} will crash after {fault.n} effects, back after {fault.span} ms"
-            )
-            node.effects_left = fault.n
-            self._later(fault, lambda: self._restart(node))
+            when = f"about to send {fault.mode}" if fault.mode else f"after {fault.n} effects"
+            self._note(fault, f"{node.name} will crash {when}, back after {fault.span} ms")
+            node.effects_left = None if fault.mode else fault.n
+            node.snare = fault.mode
+            node.back_after_ms = max(1, fault.span)
+
+    def torn(self, node: Node) -> None:
+        """A node has crashed in the middle of a turn: it comes back in its time."""
+        self._enter()
+
+        def back() -> None:
+            if not self.is_over:
+                self._restart(node)
+            self._leave_one()
+
+        self.world.at(self.world.now + node.back_after_ms, back)
 
     def _restart(self, node: Node) -> None:
         if not node.is_alive and node.index not in self.forgotten:

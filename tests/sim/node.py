@@ -41,6 +41,8 @@ class Node:
         self.born_at = 0
         self.slow_ms = 0
         self.effects_left: int | None = None  # a crash waits in the middle of a batch
+        self.back_after_ms = 1  # after such a crash
+        self.snare = ""  # a type of message: the process crashes when it is about to send one
         self.ends: dict[ConnId, tuple[Connection, End]] = {}
         self.broker: Broker
         self.identity: Identity
@@ -62,6 +64,7 @@ class Node:
         self._is_turn_booked = False
         self._wake_at = None
         self.effects_left = None
+        self.snare = ""
         self.broker, self.identity = adapter.make_broker(self.world, self, self.local_ms)
         self.world.watch.started(self)
         self.turn_with(_nothing)
@@ -161,6 +164,7 @@ class Node:
             self.world.now, "fault", self.name, (), "crash between two effects of one turn"
         )
         self.crash(is_silent=False)
+        self.world.nemesis.torn(self)
         return True
 
     def take_frame(self, conn: ConnId, body: bytes, sent_at: int) -> None:

@@ -18,6 +18,16 @@ FAULTS = (
     *("reset", "crash", "torn", "leave", "clock", "slow", "forget", "join", "gone"),
     *("pause", "purge", "whisper"),
 )
+SNARES = (
+    "GotMove",
+    "Move",
+    "GotJob",
+    "GotAck",
+    "SetAck",
+    "YourJobs",
+    "Kept",
+    "Unknown",
+)  # crash instead
 CUT_MODES = ("vanish", "stall", "reset")
 
 OPS: Mapping[str, float] = {
@@ -252,6 +262,7 @@ def _draw_fault(dice: random.Random, kind: str, at: int, span: int, nodes: int) 
         n = dice.choice((50, 200, 600))  # half period, ms
     elif kind == "torn":
         n = dice.randrange(1, 4)  # effects of the next busy turn that still leave
+        mode = dice.choice(("", *SNARES))
     elif kind == "clock":
         n = dice.choice((-86_400_000, -5000, 5000, 86_400_000))
     elif kind == "slow":

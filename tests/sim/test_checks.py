@@ -190,7 +190,7 @@ def test_q1_finds_what_is_left() -> None:
 
 
 def test_q2_finds_holders_that_disagree() -> None:
-    one = copy("active", holders=("a", "b"), dispatches={"a": 1})
+    one = copy("active", holders=("a", "b"), dispatches={"a": 1}, retry_ms=1000)
     assert checks.q2_holders_agree(JOB, {"n0": one, "n1": attrs.evolve(one, holders=("a",))})
     assert checks.q2_holders_agree(JOB, {"n0": one, "n1": attrs.evolve(one, dispatches={})})
     assert not checks.q2_holders_agree(JOB, {"n0": one, "n1": attrs.evolve(one, kind="queued")})

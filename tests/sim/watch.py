@@ -200,6 +200,8 @@ class Watch:
         self.trace("send", f"{node.name}>{target.name}", _ids(messages), messages)
         state = adapter.state_of(node)
         for message in messages:
+            if type(message).__name__ == node.snare:
+                node.effects_left = 0
             job = getattr(message, "id", None)
             if job is None:
                 continue
