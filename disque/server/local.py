@@ -47,6 +47,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         ports = range(options.port, options.port + options.nodes)
         for port in ports:
+            _check_free(port)
+        for port in ports:
             nodes.append(_start(options, port))  # noqa: PERF401 - those that run must be known at each
         _wait_ready(nodes)
         _say(first_steps(ports, options.dir))
@@ -62,7 +64,7 @@ def first_steps(ports: Sequence[int], folder: Path) -> str:
     """What a newcomer may type now; without redis-cli, Python does it."""
     a, b, c = (ports[index % len(ports)] for index in range(3))
     steps = (
-        (a, 'ADDJOB hello "my first job" 0'),
+        (a, 'ADDJOB hello "my first job" 5000'),
         (b, "GETJOB FROM hello"),
         (c, "ACKJOB <the id that GETJOB showed>"),
         (a, "INFO jobs"),
@@ -102,6 +104,14 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     if not 1 <= options.port <= 55_535 - options.nodes:
         parser.error(f"--port must be between 1 and {55_535 - options.nodes}, got {options.port}")
     return options
+
+
+def _check_free(port: int) -> None:
+    """SystemExit if something answers at a port already: its answers would be taken for those of our node."""
+    if _ask(port, b"PING\r\n"):
+        raise SystemExit(
+            f"port {port} is in use: do the nodes of another run still work? (--port chooses others)"
+        )
 
 
 def _start(options: argparse.Namespace, port: int) -> LocalNode:

@@ -18,7 +18,7 @@ def test_steps_go_to_three_nodes_in_turn() -> None:
     text = local.first_steps([7711, 7712, 7713], Path("data"))
     assert "3 nodes run and know each other: 127.0.0.1, ports 7711, 7712, 7713." in text
     if shutil.which("redis-cli"):
-        assert '  redis-cli -p 7711 ADDJOB hello "my first job" 0\n' in text
+        assert '  redis-cli -p 7711 ADDJOB hello "my first job" 5000\n' in text
         assert "  redis-cli -p 7712 GETJOB FROM hello\n" in text
 
 
@@ -42,7 +42,7 @@ def test_without_redis_cli_python_does_it(monkeypatch: pytest.MonkeyPatch) -> No
         shell = line.strip().replace("python3", sys.executable, 1)
         done = subprocess.run(["sh", "-c", shell], capture_output=True, timeout=20, check=True)
         thread.join(20)
-    assert said == [b'ADDJOB hello "my first job" 0\r\n']
+    assert said == [b'ADDJOB hello "my first job" 5000\r\n']
     assert done.stdout.strip() == b"+D-id"
 
 
