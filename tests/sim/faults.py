@@ -43,7 +43,7 @@ class Nemesis:
     def calm_since(self) -> int | None:
         """Since when nothing at all is wrong and all links have had time to come back; None if something is."""
         world = self.world
-        if self._calm_from is None or world.network.has_chaos:
+        if self._calm_from is None or world.profile.chaos.is_any:  # a lost word may tell much later
             return None
         since = self._calm_from + 3 * world.profile.node_timeout_ms + 3000
         return since if since < world.now else None

@@ -166,7 +166,7 @@ class Network:
     @property
     def has_chaos(self) -> bool:
         """True while single payload frames are dropped, doubled or held back."""
-        return bool(self.chaos.drop or self.chaos.double or self.chaos.late)
+        return self.chaos.is_any
 
     # Dialing
 

@@ -71,6 +71,11 @@ class Chaos:
     late: float = 0.0  # out of order by up to late_max_ms
     late_max_ms: int = 0
 
+    @property
+    def is_any(self) -> bool:
+        """True if anything may happen to a frame."""
+        return bool(self.drop or self.double or self.late)
+
 
 @attrs.frozen
 class Fault:
