@@ -356,15 +356,17 @@ class Clients:
 
     async def _see_out(self, client: Client) -> None:
         """The client says no more: run what it has said, wait for what it is owed."""
-        while self.run(client):  # a reply may have come that nobody has acted on yet
-            await trio.lowlevel.checkpoint()
         while not (client.is_closing or client.is_abandonable):
+            had_waits = client.waits > 0
+            while self.run(client):
+                await trio.lowlevel.checkpoint()
             is_held = client.has_input and (
                 self.is_paused or client.backlog_bytes > OUT_PAUSE_BYTES
             )
-            if not client.waits and not is_held:
-                return
-            await self._wait_change(client)
+            if client.waits or is_held:
+                await self._wait_change(client)
+            elif not (had_waits or client.pending):
+                return  # else replies came while it ran, and what waited for them may run now
 
     def _feed(self, client: Client, data: bytes) -> bool:
         try:

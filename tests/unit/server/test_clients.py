@@ -167,13 +167,14 @@ def copies_never_come(world: World) -> None:
     engine.view_changed(attrs.evolve(engine.state.view, members={own.id: own, peer: other}))
 
 
-def copy_stored(world: World, number: int) -> None:
+def copy_stored(world: World, number: int, *, wakes: bool = True) -> None:
     """The peer says that it has stored the copy of the waiting ADDJOB of this number."""
     engine = world.broker.engine
     world.turns.open()
     job = list(engine.state.adding)[number]
     engine.receive(NodeId("b" * 40), 1, msg.GotJob(job, boot=1, clock=1))
-    world.turns.wake()
+    if wakes:
+        world.turns.wake()
 
 
 async def test_addjobs_of_one_pipeline_wait_together_and_are_answered_in_order() -> None:
@@ -218,6 +219,19 @@ async def test_client_that_ends_its_side_still_gets_its_addjobs_answered() -> No
         await trio.testing.wait_all_tasks_blocked()
         assert len(world.broker.engine.state.adding) == 1
         copy_stored(world, 0)
+        assert (await peer.read_line()).startswith(b"+D-")
+        await peer.expect(b":1\r\n")
+        await peer.expect_end()
+
+
+async def test_reply_that_comes_in_the_very_moment_of_the_end_is_acted_on() -> None:
+    async with running() as world:
+        copies_never_come(world)
+        peer = world.connect()
+        await peer.send(b"ADDJOB q a 0\r\nQLEN q\r\n")
+        await trio.testing.wait_all_tasks_blocked()
+        copy_stored(world, 0, wakes=False)  # taken note of when the end of the stream is handled
+        await peer.stream.send_eof()
         assert (await peer.read_line()).startswith(b"+D-")
         await peer.expect(b":1\r\n")
         await peer.expect_end()
