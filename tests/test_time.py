@@ -68,7 +68,7 @@ def test_clock_leaves_out_steps_of_the_wall_clock(wall: Wall, step_ms: int) -> N
 
 
 @pytest.mark.parametrize("step_ms", STEPS_MS)
-def test_step_of_the_wall_clock_requeues_and_expires_nothing(wall: Wall, step_ms: int) -> None:
+def test_w42_step_of_the_wall_clock_requeues_and_expires_nothing(wall: Wall, step_ms: int) -> None:
     clock = Clock()
     start = clock.now_ms()
     engine = engine_with_a_leased_job(start)

@@ -220,7 +220,7 @@ async def test_meet_of_a_closed_port_or_an_unknown_name_shows_the_reason():
         await wait_until(lambda: len(a.events("handshake_failed")) == 2)
 
 
-async def test_wrong_secret_is_never_listed_and_noted_once_a_minute():
+async def test_w19_wrong_secret_is_never_listed_and_noted_once_a_minute():
     a, b = Node(1, secret=b"right"), Node(2, secret=b"wrong")
     async with running(a, b):
         b.meet(a)

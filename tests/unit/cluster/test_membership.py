@@ -268,7 +268,7 @@ def test_one_way_cut_makes_both_sides_unreachable():
     assert not b.membership.view().members[a.id].is_reachable
 
 
-def test_word_of_a_failure_isn_t_believed_about_a_node_that_is_heard():
+def test_w23_word_of_a_failure_isn_t_believed_about_a_node_that_is_heard():
     one = linked()
     one.accepted(ConnId(4), identity(C), True, "10.0.0.1", "10.0.0.3")
     one.frame(ConnId(4), messages.encode(messages.Fail(B)))
@@ -458,7 +458,7 @@ def test_frames_of_a_smaller_boot_are_dropped():
     assert len(ready.dials) == 1
 
 
-def test_ghost_is_listed_but_never_reachable_nor_spread():
+def test_w22_ghost_is_listed_but_never_reachable_nor_spread():
     world = World()
     nodes = world.mesh(3)
     old = nodes[2].id
