@@ -103,10 +103,15 @@ def command_bytes(*words: str | bytes | int) -> bytes:
     return b"".join(parts)
 
 
+_ports_left: list[int] = []
+
+
 def free_port() -> int:
-    """A port that is free together with the one 10,000 above."""
+    """A port that is free together with the one 10,000 above, and none of the last hundreds that were given out."""
     for _ in range(200):
-        port = _dice.choice(_PORTS)
+        if not _ports_left:
+            _ports_left.extend(_dice.sample(_PORTS, len(_PORTS)))
+        port = _ports_left.pop()
         try:
             for each in (port, port + 10_000):
                 with socket.socket() as probe:
