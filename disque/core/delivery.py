@@ -50,7 +50,7 @@ def count_import(state: State, peer: NodeId, name: bytes) -> None:
     if peer not in queue.responders:
         queue.broadcast_round = 0
     queue.responders[peer] = state.now_ms
-    queue.is_want_known = False
+    queue.want_until = 0
     queue.count_import(state.now_ms, bucket_ms=state.limits.import_bucket_ms)
     queue.adhoc_round = 0
 
@@ -301,6 +301,11 @@ def finish_add(state: State, job: Job) -> None:
         state.short[job.id] = None
     state.counts.added += 1
     reply(state, wait.client, Status(job.id))
+
+
+def is_worked_on(state: State, job: Job) -> bool:
+    """True if somebody was handed the job: then a waiting ADDJOB has succeeded (B7.3)."""
+    return bool(job.dispatches) or job.lease_end() > state.now_ms
 
 
 def end_wait(state: State, wait: AddWait) -> None:

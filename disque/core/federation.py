@@ -23,6 +23,7 @@ from disque.core.delivery import (
     count_import,
     finish_add,
     is_paused_in,
+    is_worked_on,
     next_job,
     obey_lease,
     queue_of,
@@ -32,6 +33,7 @@ from disque.core.delivery import (
 from disque.core.job import Event, Job, JobState
 from disque.core.jobqueue import JobQueue
 from disque.core.moves import can_move_to, move_out
+from disque.core.ready import ClientId
 from disque.core.state import State, send, wake
 
 
@@ -69,21 +71,45 @@ def _need_jobs(state: State, queue: JobQueue, *, has_waiting: bool) -> None:
     sources = list(queue.responders)
     wanted = rate // len(sources) if sources else limits.needjobs_count_min
     wanted = min(max(wanted, limits.needjobs_count_min), limits.needjobs_count_max)
-    is_unknown = bool(queue.blocked) and not queue.is_want_known
-    if now >= _next_broadcast(state, queue) or is_unknown:
-        if is_unknown:
-            queue.broadcast_round = 0  # until now only polled, which peers don't remember
-        queue.is_want_known = bool(queue.blocked)
+    is_unknown = bool(queue.blocked) and now >= max(queue.want_until, _next_want(state, queue))
+    is_time = now >= _next_broadcast(state, queue)
+    if is_time or is_unknown:
+        if not is_time:
+            queue.broadcast_round = (
+                0  # polled until now, or waited for less long: peers don't remember that
+            )
+        wait_ms = _longest_wait(state, queue)
+        if queue.blocked:
+            queue.want_at, queue.want_until = now, now + (wait_ms or limits.wanted_ms)
         queue.broadcast_at = now
         queue.broadcast_round += 1
-        send(state, state.up, msg.NeedJobs(queue.name, 1, bool(queue.blocked)))
+        send(state, state.up, msg.NeedJobs(queue.name, 1, bool(queue.blocked), wait_ms))
     if sources and (not has_waiting or now >= _next_adhoc(state, queue)):
         queue.adhoc_at = now
         queue.adhoc_round += 1
-        send(state, sources, msg.NeedJobs(queue.name, wanted, bool(queue.blocked)))
+        wait_ms = _longest_wait(state, queue)
+        send(state, sources, msg.NeedJobs(queue.name, wanted, bool(queue.blocked), wait_ms))
     if queue.blocked:
         again = _next_broadcast(state, queue)
+        again = min(again, max(queue.want_until, _next_want(state, queue)))
         wake(state, queue, min(again, _next_adhoc(state, queue)) if sources else again)
+
+
+_WAITS_LOOKED_AT = 100
+
+
+def _longest_wait(state: State, queue: JobQueue) -> int:
+    """ms for which clients will still wait for this queue, 0: for ever; of a crowd it isn't looked up."""
+    if len(queue.blocked) > _WAITS_LOOKED_AT:
+        return 0
+    ends = [state.getting[ClientId(client)].wake_at for client in queue.blocked]
+    latest = max([state.now_ms if end is None else end for end in ends], default=state.now_ms)
+    return 0 if None in ends else max(1, latest - state.now_ms)
+
+
+def _next_want(state: State, queue: JobQueue) -> int:
+    """Clients that come and go within ms don't make a broadcast each."""
+    return queue.want_at + state.limits.needjobs_adhoc_first_ms
 
 
 def _next_broadcast(state: State, queue: JobQueue) -> int:
@@ -112,8 +138,9 @@ def ask_newcomers(state: State, nodes: list[NodeId]) -> None:
     """Nodes that just became reachable haven't heard what is waited for here."""
     names = {name: None for wait in state.getting.values() for name in wait.queues}
     for name in names:
-        if not state.queues[name].keys and not state.queues[name].is_paused_out:
-            send(state, nodes, msg.NeedJobs(name, 1, has_waiting=True))
+        queue = state.queues[name]
+        if not queue.keys and not queue.is_paused_out:
+            send(state, nodes, msg.NeedJobs(name, 1, True, _longest_wait(state, queue)))
 
 
 def on_need_jobs(state: State, peer: NodeId, said: msg.NeedJobs) -> None:
@@ -132,7 +159,8 @@ def on_need_jobs(state: State, peer: NodeId, said: msg.NeedJobs) -> None:
             share = 1 if said.has_waiting else 0
         given = _give(state, queue, peer, share)
     if given < count and said.has_waiting:
-        queue.wanted[peer] = (count - given, state.now_ms + state.limits.wanted_ms)
+        remembered_ms = min(said.wait_ms or state.limits.wanted_ms, state.limits.wanted_ms)
+        queue.wanted[peer] = (count - given, state.now_ms + remembered_ms)
         if queue.keys:
             _offer_later(state, queue)
 
@@ -222,7 +250,11 @@ def on_your_jobs(state: State, peer: NodeId, said: msg.YourJobs) -> None:
     else:
         absorb(state, job, said.facts)
         if job.state is JobState.WAITING:
-            finish_add(state, job)  # it was queued elsewhere, so enough copies lived (B7.3)
+            if not is_worked_on(state, job):
+                # A place in a queue is no delivery (B7.3): the peer's copy waits, as after a WILLQUEUE.
+                send(state, (peer,), msg.Waiting(job.id, job.retry_ms))
+                return
+            finish_add(state, job)
         job.ask_at = 0
         obey_lease(state, job)
     send(state, (peer,), own_word(state, job))

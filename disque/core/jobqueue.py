@@ -124,9 +124,8 @@ class JobQueue:
     # Asking other nodes (federation)
     broadcast_at: int | None = None
     broadcast_round: int = 0
-    is_want_known: bool = (
-        False  # peers were told that clients wait here, and nothing has come since
-    )
+    want_at: int = 0  # ms; when peers were last told that clients wait here
+    want_until: int = 0  # ms; till then they remember it, unless something has come
     adhoc_at: int | None = None
     adhoc_round: int = 0
     responders: dict[NodeId, int] = attrs.Factory(dict)  # node -> when it last sent jobs

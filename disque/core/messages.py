@@ -155,11 +155,12 @@ class DelJob:
 
 @value
 class NeedJobs:
-    """Jobs of this queue are wanted here; `has_waiting`: clients wait for them."""
+    """Jobs of this queue are wanted here; `has_waiting`: clients wait for them, for `wait_ms` more (0: for ever)."""
 
     queue: bytes
     count: int
     has_waiting: bool
+    wait_ms: int = 0
 
 
 @value

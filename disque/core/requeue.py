@@ -24,6 +24,7 @@ from disque.core.delivery import (
     enqueue,
     finish_add,
     is_paused_in,
+    is_worked_on,
     may_queue,
     obey_lease,
     unqueue,
@@ -131,12 +132,9 @@ def live_copy(
     if not job.retry_ms:
         return None  # at most once: its owner speaks by moves alone (M20)
     before = job.holders
-    had_dispatches = job.dispatches
     absorb(state, job, said.facts)
-    if job.state is JobState.WAITING and (
-        job.dispatches is not had_dispatches or job.lease_end() > state.now_ms
-    ):
-        finish_add(state, job)  # somebody has worked on it (B7.3)
+    if job.state is JobState.WAITING and is_worked_on(state, job):
+        finish_add(state, job)
     if len(job.holders) > len(before):
         newcomers = [node for node in job.holders if node not in before and node != peer]
         send(state, newcomers, msg.Told(job.id, facts_of(state, job)))

@@ -232,7 +232,7 @@ _SCHEMA: tuple[tuple[int, type[Any], tuple[tuple[str, tuple[_Writes, _Reads]], .
     (11, msg.SetAck, (("id", _ID), ("reason", _REASON), ("holders", _NODES), ("told", _NODES), ("expires_in", _INT))),
     (12, msg.GotAck, (("id", _ID), ("reason", _REASON), ("holders", _NODES), ("told", _NODES), ("expires_in", _INT))),
     (13, msg.DelJob, (("id", _ID), ("reason", _REASON), ("holders", _NODES), ("told", _NODES))),
-    (14, msg.NeedJobs, (("queue", _BYTES), ("count", _INT), ("has_waiting", _FLAG))),
+    (14, msg.NeedJobs, (("queue", _BYTES), ("count", _INT), ("has_waiting", _FLAG), ("wait_ms", _INT))),
     (15, msg.YourJobs, (("id", _ID), ("spec", _SPEC), ("body", _BYTES), ("facts", _FACTS))),
     (16, msg.Move, (("source_boot", _INT), ("boot", _INT), ("n", _INT), ("settled", _INT), ("id", _ID), ("spec", _SPEC),
                 ("body", _BYTES), ("expires_in", _INT), ("due_in", _INT))),

@@ -232,6 +232,34 @@ def test_who_imports_a_queue_gives_nothing_for_a_stock_and_one_job_to_who_waits(
     assert [each.id for each in node.told(msg.YourJobs, to=B)] == [job_id(1)]
 
 
+def test_peers_remember_a_want_only_for_as_long_as_its_client_waits() -> None:
+    """No job moves to a node whose GETJOB has timed out."""
+    for after_ms, is_given in ((999, True), (1_001, False)):
+        node = Node(UP)
+        node.hear(B, msg.NeedJobs(b"q", 1, True, 1_000))
+        node.advance(after_ms)
+        node.add(replicate=1)
+        assert bool(node.told(msg.YourJobs, to=B)) == is_given
+
+
+def test_a_client_that_waits_longer_is_told_of_when_the_want_would_be_forgotten() -> None:
+    node = Node(UP)
+    node.do(cmd.GetJob((b"q",), timeout_ms=1_000), client=ClientId(1))
+    node.advance(500)
+    node.do(cmd.GetJob((b"q",), timeout_ms=9_000), client=ClientId(2))
+    node.clear()
+    node.advance(501)
+    assert [each.wait_ms for each in node.told(msg.NeedJobs, to=B)] == [8_500]
+
+
+def test_clients_that_come_and_go_within_ms_make_no_broadcast_each() -> None:
+    node = Node(UP)
+    for n in range(100):
+        node.do(cmd.GetJob((b"q",), timeout_ms=1), client=ClientId(n))
+        node.advance(1)
+    assert len(node.told(msg.NeedJobs, to=B)) <= 5
+
+
 def test_a_blocked_client_is_told_of_at_once_though_polls_went_before() -> None:
     node = Node(UP)
     assert node.get() == []

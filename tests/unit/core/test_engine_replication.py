@@ -447,6 +447,16 @@ def test_w5_work_elsewhere_while_addjob_waits_is_success(kind: str) -> None:
     assert node.state.adding == {}
 
 
+def test_b7_a_place_in_a_peers_queue_is_no_success_of_a_waiting_addjob() -> None:
+    """A replica whose ask was lost queues the job and gives it to a waiting consumer here (simulator, seed 136)."""
+    node = Node(view(up=(B, C)))
+    id_ = add(node, replicate=3)
+    spec_ = node.job(id_).live_spec
+    node.hear(B, msg.YourJobs(id_, spec_, b"body", facts(A, B, C)))
+    assert node.answers() == []
+    assert [each.id for each in node.told(msg.Waiting, to=B)] == [id_]
+
+
 def test_setack_norepl_never_meets_an_id_that_was_answered() -> None:
     """S8, B7.2: once C >= W the reply is out and nothing ends it as NOREPL."""
     node = Node(view(up=(B,)))

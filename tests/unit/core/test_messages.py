@@ -199,7 +199,7 @@ GOLDEN: dict[type[Any], tuple[msg.Message, str]] = {
     ),
     msg.NeedJobs: (
         msg.NeedJobs(b"q", 5, True),
-        "93019091920e93c4017105c3",
+        "93019091920e94c4017105c300",
     ),
     msg.YourJobs: (
         msg.YourJobs(_GOLDEN_ID, _GOLDEN_SPEC, b"", msg.Facts((A,), 1)),
