@@ -47,9 +47,8 @@ def _end(state: State, id_: JobId, reason: Reason) -> bool:
             remember_unknown(state, id_, reason)
         return False
     if job.is_done:
-        if (
-            job.reason is not Reason.DEAD_ACKED
-        ):  # one more ack of a dead letter makes no success of it
+        # One more ack of a dead letter makes no success of it.
+        if job.reason is not Reason.DEAD_ACKED:
             raise_reason(state, job, reason)
         collect(state, job)
         return False

@@ -75,9 +75,8 @@ def _need_jobs(state: State, queue: JobQueue, *, has_waiting: bool) -> None:
     is_time = now >= _next_broadcast(state, queue)
     if is_time or is_unknown:
         if not is_time:
-            queue.broadcast_round = (
-                0  # polled until now, or waited for less long: peers don't remember that
-            )
+            # Polled until now, or waited for less long: peers don't remember that.
+            queue.broadcast_round = 0
         wait_ms = _longest_wait(state, queue)
         if queue.blocked:
             queue.want_at, queue.want_until = now, now + (wait_ms or limits.wanted_ms)
@@ -153,9 +152,8 @@ def on_need_jobs(state: State, peer: NodeId, said: msg.NeedJobs) -> None:
     given = 0
     if queue.keys and not queue.is_paused_out:
         share = count if len(queue) >= 2 * count else max(len(queue) // 2, 1)
-        if _rate(
-            state, queue
-        ):  # we import them ourselves: a job for who waits, nothing for a stock
+        if _rate(state, queue):
+            # We import them ourselves: a job for who waits, nothing for a stock.
             share = 1 if said.has_waiting else 0
         given = _give(state, queue, peer, share)
     if given < count and said.has_waiting:

@@ -143,9 +143,8 @@ class Job:
     was_queued: bool = False  # the first queueing isn't announced (M10)
     is_kept_out: bool = False  # RETRY 0 and dequeued or dispatched: never queue again
     role: Role = Role.NONE
-    is_held: bool = (
-        False  # back from a worker with a DELAY: its own lease keeps the others off until ask_at
-    )
+    # back from a worker with a DELAY: its own lease keeps the others off until ask_at
+    is_held: bool = False
     is_unsure: bool = False  # back from a restart: ask before queueing, wait for the answers (B1.9)
     wake_at: int | None = None  # ms; the agenda's
     queue_key: tuple[int, int, JobId] | None = None  # its place in the queue while QUEUED

@@ -13,9 +13,8 @@ class Limits:
     ttl_default_ms: int = 86_400_000  # one day, as Disque
     retry_default_max_ms: int = 300_000  # default RETRY is TTL/10, at most this
     replicate_default: int = 3
-    extra_nodes_first_ms: int = (
-        50  # an ADDJOB that waits asks one more node after 50, 100, 200 ms ...
-    )
+    # an ADDJOB that waits asks one more node after 50, 100, 200 ms ...
+    extra_nodes_first_ms: int = 50
     refused_for_ms: int = 30_000  # a node that said REFUSED isn't asked again for so long (B3.7)
 
     default_max_deliveries: int = 0  # no limit
@@ -23,32 +22,26 @@ class Limits:
     maxmemory_bytes: int = 0  # 0: no limit
     is_eviction_on: bool = True  # maxmemory-policy acks
     repair_after_ms: int = 60_000  # copies of a failed holder are made again after this; 0: never
-    ask_cluster_ms: int = (
-        500  # cluster-ask-timeout: how long members are waited for when a client asks
-    )
-    spent_max: int = (
-        100_000  # dispatched RETRY 0 jobs kept for SHOW and ACKJOB; the oldest go first
-    )
+    # cluster-ask-timeout: how long members are waited for when a client asks
+    ask_cluster_ms: int = 500
+    # dispatched RETRY 0 jobs kept for SHOW and ACKJOB; the oldest go first
+    spent_max: int = 100_000
 
     # Requeue (B1)
     ask_wait_ms: int = 500  # how long an asker waits for answers before it queues
-    rank_step_min_ms: int = (
-        50  # holders ask in salted order, one step apart: clamp(RETRY/20, min, max)
-    )
+    # holders ask in salted order, one step apart: clamp(RETRY/20, min, max)
+    rank_step_min_ms: int = 50
     rank_step_max_ms: int = 500
-    ask_backoff_max_ms: int = (
-        600_000  # a queued winner is asked ever more rarely, at most so rarely
-    )
+    # a queued winner is asked ever more rarely, at most so rarely
+    ask_backoff_max_ms: int = 600_000
 
     # Acks (B2, M6, M14, M15)
     setack_first_ms: int = 1_000
     setack_max_ms: int = 30_000
-    setack_rank_ms: int = (
-        200  # those who learn of an ack start by themselves 1 s + rank x this later
-    )
-    link_wait_max_ms: int = (
-        15_000  # longest time a frame may wait in a link (the link drops older ones)
-    )
+    # those who learn of an ack start by themselves 1 s + rank x this later
+    setack_rank_ms: int = 200
+    # longest time a frame may wait in a link (the link drops older ones)
+    link_wait_max_ms: int = 15_000
     dummy_slack_ms: int = 60_000  # a dummy outlives the TTL in its id by this
     tombstones_max: int = 100_000
     marks_max: int = 100_000
@@ -74,9 +67,8 @@ class Limits:
     import_window_ms: int = 5_000
     import_divisor_min_ms: int = 50
 
-    wanted_ms: int = (
-        30_000  # a peer that asked for jobs of a dry queue gets the next ones for so long
-    )
+    # a peer that asked for jobs of a dry queue gets the next ones for so long
+    wanted_ms: int = 30_000
 
     # RETRY 0 moves (B6)
     moves_open_max: int = 64  # open moves a peer

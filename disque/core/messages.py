@@ -32,9 +32,8 @@ class Facts:
     leases: Mapping[NodeId, RemainingLease] = NO_REMAINING
     covered: Mapping[NodeId, int] = EMPTY
     burials: Burials | None = None  # expires_at is a remaining duration here
-    queued_at: NodeId | None = (
-        None  # who last told the sender that it has it queued (no fact: a hint, M10)
-    )
+    # who last told the sender that it has it queued (no fact: a hint, M10)
+    queued_at: NodeId | None = None
 
 
 @value

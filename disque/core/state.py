@@ -165,9 +165,8 @@ class Peer:
     # Healing (B4)
     heal_number: int = 0  # of the walks that this node asked for
     heal_seen: tuple[int, int] = (0, 0)  # (boot, n) of the last walk it asked for
-    walk_seq: int = (
-        0  # batches sent; never repeated, so that a late answer counts for its own batch alone
-    )
+    # batches sent; never repeated, so that a late answer counts for its own batch alone
+    walk_seq: int = 0
     heal_gap_ms: int = 0
     heal_next_at: int = 0  # ms; no walk begins before (B4.7)
     walk: Walk | None = None

@@ -76,7 +76,6 @@ def test_addjob(line: str, command: cmd.Command) -> None:
         *((f"MAXLEN {bad}", "MAXLEN must be a positive number") for bad in ("0", "-1", "x", "")),
         *((word, "syntax error")
           for word in ("REPLICATE", "TTL", "RETRY", "DELAY", "MAXLEN", "FOO", "", "ASYNC 1", "RETRY 1 TTL")),
-        # They come with a later issue
         # The leftmost failure wins
         ("TTL 0 FOO", "TTL must be a number > 0"),
         ("FOO TTL 0", "syntax error"),
