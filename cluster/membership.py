@@ -348,6 +348,11 @@ class Membership:
         self._state.node_timeout_ms = ms
         self._state.changed()
 
+    def set_since(self, since: int) -> None:
+        """The first boot of which this node's store holds every record unbroken; before any peer is met."""
+        self._state.identity = attrs.evolve(self._state.identity, since=since)
+        self._state.changed()
+
     def set_announce(self, host: str, port: int, bus_port: int) -> None:
         """Change the announced address and tell all peers; host "" lets them use the socket's."""
         self._state.identity = attrs.evolve(

@@ -6,6 +6,8 @@ payloads, a new view goes from one to the other.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
 import attrs
 
 try:
@@ -22,7 +24,8 @@ from disque.core import wire
 from disque.core.commands import Command
 from disque.core.engine import Engine
 from disque.core.limits import Limits
-from disque.core.ready import ClientId, Record, Reply
+from disque.core.messages import WITH_BODY, Message
+from disque.core.ready import ClientId, Delivery, NilArray, Paged, Ready, Record, Reply
 
 
 @attrs.frozen
@@ -57,7 +60,10 @@ class Broker:
         stored: StoredNodes,
         dice: Dice,
         now_ms: int,
+        bodies: Callable[[Paged], bytes | None] | None = None,
     ) -> None:
+        """`bodies` reads what lies in the log alone; None for what can't be read any more."""
+        self.bodies = bodies
         self.settings = settings
         self.membership = Membership(
             identity=identity, config=settings.membership, stored=stored, dice=dice, now_ms=now_ms
@@ -67,6 +73,7 @@ class Broker:
         self._now_ms = now_ms
         self.engine = self._new_engine()
         self._notes: list[Note] = []
+        self._frozen_at_ms: int | None = None  # not None: only membership lives
 
     def _new_engine(self) -> Engine:
         self._view = self.membership.view()
@@ -85,12 +92,30 @@ class Broker:
         """Time has come to now_ms."""
         self._now_ms = max(self._now_ms, now_ms)
         self.membership.advance(self._now_ms)
-        self.engine.advance(self._now_ms)
+        if self._frozen_at_ms is None:
+            self.engine.advance(self._now_ms)
 
     def next_wakeup_ms(self) -> int | None:
         """ms at which `advance` should be called again; None: not before another input."""
-        times = (self.engine.next_wakeup_ms(), self.membership.next_wakeup_ms())
+        times = [self.membership.next_wakeup_ms()]
+        if self._frozen_at_ms is None:
+            times.append(self.engine.next_wakeup_ms())
         return min([at for at in times if at is not None], default=None)
+
+    def freeze(self) -> None:
+        """Records can't be stored: until `thaw` the engine has no time and hears no peer, and its effects stay inside.
+
+        Only replies come out. Commands that read are allowed, and `disconnect`; peers see a member that doesn't answer.
+        """
+        self._frozen_at_ms = self._now_ms
+
+    def thaw(self) -> None:
+        """Records can be stored again. Messages that waited longer than a link lets them are as lost on the way (M12)."""
+        if self._frozen_at_ms is None:
+            return
+        if self._now_ms - self._frozen_at_ms > self.settings.limits.link_wait_max_ms:
+            self.engine.state.ready.messages.clear()
+        self._frozen_at_ms = None
 
     # Clients
 
@@ -128,7 +153,8 @@ class Broker:
         """A frame has come over a connection; its payloads are handled at once."""
         self.membership.frame(conn, body)
         for peer, boot, payload in self.membership.take_payloads():
-            self._payload(peer, boot, payload)
+            if self._frozen_at_ms is None:
+                self._payload(peer, boot, payload)
 
     def _payload(self, peer: NodeId, boot: int, payload: bytes) -> None:
         try:
@@ -193,11 +219,17 @@ class Broker:
         self.membership.set_leaving(leaving)
         self._pass_view_on()
 
+    def restored(self, *, since: int, queued: Iterable[bytes] = ()) -> None:
+        """The log has been replayed; see Engine.restored. Before the first peer is met."""
+        self._identity = attrs.evolve(self._identity, since=since)
+        self.membership.set_since(since)
+        self.engine.restored(since=since, queued=queued)
+
     # Output
 
     def _pass_view_on(self) -> None:
         view = self.membership.view()
-        if view is not self._view:
+        if view is not self._view and self._frozen_at_ms is None:
             if view != self._view:
                 self.engine.view_changed(view)
             self._view = view
@@ -205,9 +237,10 @@ class Broker:
     def take_ready(self) -> Batch:
         """All effects since the last call; turn them into bytes before the next input."""
         self._pass_view_on()
-        engine = self.engine.take_ready()
+        engine = self._take_engine_ready()
         limits = self.settings.limits
-        for peers, statements in engine.messages.items():
+        for peers, spoken in engine.messages.items():
+            statements = self._with_bodies(spoken)
             for part in wire.split(
                 statements,
                 entries_max=limits.message_entries_max,
@@ -217,6 +250,7 @@ class Broker:
                 for peer in peers:
                     self.membership.send(peer, payload)
         cluster = self.membership.take_ready()
+        replies = self._readable(engine.replies)
         notes, self._notes = [*self._notes, *cluster.notes], []
         return Batch(
             records=engine.records,
@@ -224,6 +258,56 @@ class Broker:
             dials=cluster.dials,
             frames=cluster.frames,
             closes=cluster.closes,
-            replies=engine.replies,
+            replies=replies,
             notes=notes,
         )
+
+    def _take_engine_ready(self) -> Ready:
+        if self._frozen_at_ms is None:
+            return self.engine.take_ready()
+        ready = self.engine.state.ready
+        replies, ready.replies = ready.replies, []
+        return Ready(replies=replies)
+
+    # Bodies that lie in the log alone
+
+    def _with_bodies(self, spoken: list[Message]) -> list[Message]:
+        """The same statements with their bodies; without those whose body can't be read: as if lost on the way."""
+        if self.bodies is None:
+            return spoken
+        statements: list[Message] = []
+        for each in spoken:
+            if isinstance(each, WITH_BODY) and isinstance(each.body, Paged):
+                body = self._read(each.id, each.body)
+                if body is None:
+                    continue
+                each = attrs.evolve(each, body=body)
+            statements.append(each)
+        return statements
+
+    def _readable(self, replies: list[tuple[ClientId, Reply]]) -> list[tuple[ClientId, Reply]]:
+        if self.bodies is None:
+            return replies
+        return [(client, self._body_of(reply)) for client, reply in replies]
+
+    def _body_of(self, reply: Reply) -> Reply:
+        """A reply without handles; a delivery that can't be read is left out, its job comes back after RETRY."""
+        if not isinstance(reply, list):
+            return self._read(b"", reply) if isinstance(reply, Paged) else reply
+        shown: list[Reply] = []
+        for each in reply:
+            if isinstance(each, Delivery) and isinstance(each.body, Paged):
+                body = self._read(each.id, each.body)
+                if body is not None:
+                    shown.append(attrs.evolve(each, body=body))
+            else:
+                shown.append(self._body_of(each))
+        return shown if shown or not reply else NilArray()
+
+    def _read(self, job: bytes, place: Paged) -> bytes | None:
+        assert self.bodies is not None
+        body = self.bodies(place)
+        if body is None:
+            facts = (("job", job.decode()), ("segment", place.segment), ("offset", place.offset))
+            self._notes.append(Note("warning", "body-unreadable", facts))
+        return body

@@ -8,9 +8,10 @@ from __future__ import annotations
 from cluster.nodeid import NodeId
 from disque.core import merge
 from disque.core import messages as msg
-from disque.core.job import Burials, Claim, Event, Job, JobState, Reason, Role
+from disque.core.job import Burials, Claim, Event, Job, JobState, Paged, Reason, Role
 from disque.core.jobid import JobId, ttl_minutes
 from disque.core.jobqueue import JobQueue
+from disque.core.ready import Record
 from disque.core.state import (
     State,
     Tally,
@@ -30,8 +31,7 @@ def insert(state: State, job: Job) -> None:
     state.jobs[job.id] = job
     state.by_state[job.state] += 1
     _tally(state, job, 1)
-    if job.body is not None:
-        state.body_bytes += len(job.body)
+    _charge_body(state, job, 1)
 
 
 def remove(state: State, job: Job) -> None:
@@ -117,9 +117,29 @@ def take_out(state: State, job: Job, event: Event) -> JobQueue:
 
 def free_body(state: State, job: Job) -> None:
     """Let go of the body; a done job never needs it again (S14)."""
-    if job.body is not None:
-        state.body_bytes -= len(job.body)
-        job.body = None
+    _charge_body(state, job, -1)
+    job.body = None
+
+
+def page_out(state: State, job: Job, place: Paged) -> None:
+    """From now on the body of a registered job lies in the log alone."""
+    _charge_body(state, job, -1)
+    job.body = place
+    _charge_body(state, job, 1)
+
+
+def body_size(job: Job) -> int:
+    """Bytes that it takes to send the body; of a paged one a little more."""
+    if isinstance(job.body, Paged):
+        return job.body.size
+    return 0 if job.body is None else len(job.body)
+
+
+def _charge_body(state: State, job: Job, by: int) -> None:
+    if isinstance(job.body, Paged):
+        state.paged_bytes += by * job.body.size
+    elif job.body is not None:
+        state.body_bytes += by * len(job.body)
 
 
 def others(state: State, job: Job) -> tuple[NodeId, ...]:
@@ -296,18 +316,23 @@ def record_facts(state: State, job: Job) -> None:
 
 def record_copy(state: State, job: Job) -> None:
     """Put a new copy into the log: spec, body and facts."""
+    state.ready.records.append(copy_record(job))
+
+
+def copy_record(job: Job) -> Record:
+    """All that is stored of a live copy."""
     spec = job.live_spec
-    record(
-        state,
-        "job",
-        job.id,
-        (
-            spec.queue, spec.ctime, spec.retry_ms, spec.replicate, spec.is_explicit, spec.delay_ms, spec.ttl_ms,
-            spec.priority, spec.max_deliveries, spec.dead_queue, dict(spec.headers),
-        ),
-        job.body,
-        *stored_facts(job)[1:],
+    stored_spec = (
+        spec.queue, spec.ctime, spec.retry_ms, spec.replicate, spec.is_explicit, spec.delay_ms, spec.ttl_ms,
+        spec.priority, spec.max_deliveries, spec.dead_queue, dict(spec.headers),
     )  # fmt: skip
+    return Record("job", (job.id, stored_spec, job.body, *stored_facts(job)[1:]))
+
+
+def end_record(job: Job) -> Record:
+    """All that is stored of a done entry."""
+    assert job.reason is not None
+    return Record("done", (job.id, int(job.reason), job.holders, job.told, job.expires_at))
 
 
 def tell_others(

@@ -26,7 +26,17 @@ from disque.core.copies import (
 from disque.core.job import DEAD_BY_NACK, DEAD_BY_RETRY, Burials, Event, Job, JobState, Role
 from disque.core.jobqueue import PAUSE_IN, JobQueue
 from disque.core.ready import ClientId, Delivery, NilArray, Status
-from disque.core.state import AddWait, GetWait, State, fail, next_stamp, record, reply, wake
+from disque.core.state import (
+    AddWait,
+    GetWait,
+    State,
+    fail,
+    next_stamp,
+    record,
+    record_if_logged,
+    reply,
+    wake,
+)
 
 REMOVED_TEXT = "job removed (expired?) before the requested replication level was achieved"
 LEAVING_TEXT = "This node is leaving the cluster, please connect to a different one"
@@ -177,8 +187,15 @@ def _lease(state: State, job: Job) -> None:
     is_limited = bool(job.live_spec.max_deliveries)
     if is_limited:
         record(state, "dispatch", job.id, job.dispatches[state.self_id])
+    record_lease(state, job)
     if is_limited or state.now_ms - job.word_at >= job.retry_ms // 10:
         tell_others(state, job, msg.Leased)
+
+
+def record_lease(state: State, job: Job) -> None:
+    """Note for a restart who has been handed the job, or keeps it, and until when."""
+    own = state.self_id
+    record_if_logged(state, "lease", job.id, job.dispatches.get(own, 0), *job.leases[own])
 
 
 def _spend(state: State, job: Job) -> None:

@@ -10,6 +10,7 @@ from cluster.nodeid import NodeId
 from disque.core import messages as msg
 from disque.core.copies import (
     add_holders,
+    end_record,
     free_body,
     insert,
     others,
@@ -105,8 +106,7 @@ def _keep_dummy(state: State, entry: Job) -> None:
 
 def record_end(state: State, job: Job) -> None:
     """Put what is known of the end into the log."""
-    assert job.reason is not None
-    record(state, "done", job.id, int(job.reason), job.holders, job.told, job.expires_at)
+    state.ready.records.append(end_record(job))
 
 
 def raise_reason(state: State, job: Job, reason: Reason) -> None:

@@ -14,7 +14,7 @@ Time is ms, made once by the owner from the wall clock at start plus monotonic t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from cluster.nodeid import NodeId
@@ -28,6 +28,7 @@ from disque.core import (
     inquiries,
     introspection,
     leaving,
+    logged,
     memory,
     moves,
     repair,
@@ -52,9 +53,10 @@ from disque.core.delivery import (
 )
 from disque.core.ending import collect, done_due, finish, new_end, tombstone_due
 from disque.core.job import Event, Job, JobState
+from disque.core.jobid import JobId
 from disque.core.jobqueue import JobQueue
 from disque.core.limits import Limits
-from disque.core.ready import ClientId, Ready, Record, Status
+from disque.core.ready import BASE_KINDS, ClientId, Ready, Record, Status
 from disque.core.state import (
     AddWait,
     Dice,
@@ -161,13 +163,61 @@ class Engine:
         inquiries.drop_of_client(state, client)
         self._settle()
 
-    def restore(self, record: Record) -> None:
-        """Replay one record of the log, before the first advance."""
-        restoring.restore(self.state, record)
+    # The log
 
-    def restored(self) -> None:
-        """All records of the log have been replayed (B6.7)."""
+    def restore(self, record: Record, segment: int = 0, offset: int = 0, size: int = 0) -> None:
+        """Replay one record of the log, which lies there, before the first advance."""
+        state = self.state
+        restoring.restore(state, record)
+        if record.kind in BASE_KINDS:
+            logged.placed(state, record.fields[0], segment, offset, size)  # type: ignore[arg-type]
+
+    def restored(self, *, since: int | None = None, queued: Iterable[bytes] = ()) -> None:
+        """All records are in; `since` is the first boot that they cover whole (B6.7), None: as this engine was made.
+
+        `queued`: ids that lay in their queues at a clean stop and go back there (aof-enqueue-jobs-once).
+        """
+        if since is not None:
+            self.state.since = since
+        returning.restore_quarantine(self.state)
         restoring.finish_restoring(self.state)
+        restoring.queue_again(self.state, queued)
+
+    def set_logged(self, is_logged: bool) -> None:
+        """Whether records are stored: then leases are among them."""
+        self.state.is_logged = is_logged
+
+    def placed(self, id_: bytes, segment: int, offset: int, size: int) -> None:
+        """A base record has been stored there: to be called for each, in order, and again when it moves."""
+        logged.placed(self.state, JobId(id_), segment, offset, size)
+
+    def segment_of(self, id_: bytes) -> int:
+        """The segment with the newest base record of an id; 0: unknown, or not stored yet."""
+        return logged.segment_of(self.state, JobId(id_))
+
+    def knows(self, id_: bytes) -> bool:
+        """True if a fresh log would have to speak of this id."""
+        return logged.knows(self.state, JobId(id_))
+
+    def restate(self, id_: bytes) -> list[Record]:
+        """A base record and its increments: the present state of an id; [] if it is unknown."""
+        return logged.restate(self.state, JobId(id_))
+
+    def node_records(self) -> list[Record]:
+        """Facts of the node that belong to no job; each segment begins with them."""
+        return logged.node_records(self.state)
+
+    def logged_ids(self) -> Iterator[bytes]:
+        """Every id of which a fresh log must speak."""
+        return logged.logged_ids(self.state)
+
+    def queued_ids(self) -> list[bytes]:
+        """What lies in the queues, in their order."""
+        return [key[2] for queue in self.state.queues.values() for key in queue.keys]
+
+    def live_bytes(self) -> int:
+        """About how many bytes a fresh log would take."""
+        return logged.live_bytes(self.state)
 
     def come_back(self, view: ClusterView) -> None:
         """This node was forgotten and is met again, under the new id of this view (B2.8)."""
@@ -298,6 +348,7 @@ def flush_all(state: State) -> None:
         state.agenda.cancel(sleeper)
     for peer in state.peers.values():
         peer.moves.clear()
+        peer.moves_in.clear()
     pools: tuple[dict[Any, Any], ...] = (
         state.jobs, state.undone, state.dummies, state.dummy_answers, state.spent, state.asks,
         state.tombstones, state.long_tombstones, state.marks, state.queues, state.tallies, state.expired,
@@ -306,7 +357,7 @@ def flush_all(state: State) -> None:
     for pool in pools:
         pool.clear()
     state.by_state = [0] * len(JobState)
-    state.body_bytes = 0
+    state.body_bytes = state.paged_bytes = 0
     state.total = Tally()
 
 

@@ -15,6 +15,7 @@ from disque.core.delivery import (
     is_spent_out,
     may_queue,
     obey_lease,
+    record_lease,
     revive,
     unqueue,
 )
@@ -120,6 +121,7 @@ def working_here(state: State, id_: JobId) -> int:
         end = state.now_ms + job.retry_ms
         job.leases = {**job.leases, state.self_id: (next_stamp(state, job), end)}
         job.is_held = False
+        record_lease(state, job)
         state.asks.pop(job.id, None)
         if job.role is Role.DELAYED:
             set_role(state, job, Role.NONE)

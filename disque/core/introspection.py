@@ -6,7 +6,7 @@ from cluster.nodeid import NodeId
 from disque.core import commands as cmd
 from disque.core.copies import others
 from disque.core.delivery import due_at
-from disque.core.job import DEAD_BY_NACK, DEAD_BY_RETRY, Job, JobState
+from disque.core.job import DEAD_BY_NACK, DEAD_BY_RETRY, Job, JobState, Paged
 from disque.core.jobid import JobId
 from disque.core.jobqueue import JobQueue
 from disque.core.memory import used_memory
@@ -213,12 +213,15 @@ def _queue_shown(state: State, queue: JobQueue) -> list[Reply]:
 def check(state: State) -> None:
     """Assert the invariants that one node can see (merge-rules C: S1, S9-S11, S14); costs a scan, for tests."""
     by_state = [0] * len(JobState)
-    body_bytes = 0
+    body_bytes = paged_bytes = 0
     placed: dict[bytes, int] = {}
     for id_, job in state.jobs.items():
         assert id_ == job.id
         by_state[job.state] += 1
-        body_bytes += len(job.body) if job.body is not None else 0
+        if isinstance(job.body, Paged):
+            paged_bytes += job.body.size
+        elif job.body is not None:
+            body_bytes += len(job.body)
         assert id_ not in state.tombstones, f"{id_!r} is known and buried"
         assert id_ not in state.long_tombstones, f"{id_!r} is known and buried"
         assert (job.queue_key is not None) == (job.state is JobState.QUEUED), f"{job}"
@@ -227,6 +230,7 @@ def check(state: State) -> None:
         _check_job(state, job)
     assert by_state == state.by_state, f"counted {by_state}, kept {state.by_state}"
     assert body_bytes == state.body_bytes, f"counted {body_bytes}, kept {state.body_bytes}"
+    assert paged_bytes == state.paged_bytes, f"counted {paged_bytes}, kept {state.paged_bytes}"
     for name, queue in state.queues.items():
         assert len(queue) == placed.get(name, 0), f"queue {name!r} has {len(queue)} keys"
         assert not (queue.keys and queue.blocked) or queue.is_paused_out, (

@@ -98,6 +98,15 @@ class JobSpec:
     headers: Mapping[bytes, bytes]
 
 
+@value
+class Paged:
+    """A body that lies in the log alone: in the record of `size` bytes at `offset` of a segment (architecture 8)."""
+
+    segment: int
+    offset: int
+    size: int
+
+
 DEAD_BY_NACK = 1
 DEAD_BY_RETRY = 2
 
@@ -118,7 +127,7 @@ class Job:
 
     id: JobId
     spec: JobSpec | None
-    body: bytes | None  # None once done
+    body: bytes | Paged | None  # None once done
     state: JobState
     expires_at: int  # ms (M12)
 
@@ -148,6 +157,7 @@ class Job:
     is_unsure: bool = False  # back from a restart: ask before queueing, wait for the answers (B1.9)
     wake_at: int | None = None  # ms; the agenda's
     queue_key: tuple[int, int, JobId] | None = None  # its place in the queue while QUEUED
+    segment: int = 0  # of the log, where its newest base record lies; 0: not stored yet
 
     def move(self, event: Event) -> None:
         """Change state by the table; AssertionError for a move that it doesn't have: our bug."""

@@ -18,6 +18,8 @@ TOMBSTONE_BYTES = 400
 MARK_BYTES = 300
 QUEUE_BYTES = 700
 WAIT_BYTES = 500  # a blocked client
+PAGE_PERCENT = 60  # of maxmemory; above it, with a log, bodies go to disk, before peers are asked
+PAGE_MIN_BYTES = 256
 _EVICT_STEP = 1_000  # things evicted at a time
 
 
@@ -80,6 +82,14 @@ def _evict(state: State) -> None:
             return
         remove(state, job)
         record(state, "gone", job.id)
+
+
+def is_worth_paging(state: State, body: bytes) -> bool:
+    """True if memory is filling, and this body's handle is smaller than it (architecture 8)."""
+    most = state.limits.maxmemory_bytes
+    if not most or len(body) < PAGE_MIN_BYTES:
+        return False
+    return used_memory(state) > most * PAGE_PERCENT // 100
 
 
 def queue_idle_ms(state: State) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TypeAlias
 
 from cluster.nodeid import NodeId
-from disque.core.job import EMPTY, NO_CLAIMS, Burials, Claim, JobSpec, Reason
+from disque.core.job import EMPTY, NO_CLAIMS, Burials, Claim, JobSpec, Paged, Reason
 from disque.core.jobid import JobId
 from disque.core.value import value
 
@@ -42,7 +42,7 @@ class ReplJob:
 
     id: JobId
     spec: JobSpec
-    body: bytes
+    body: bytes | Paged
     facts: Facts
 
 
@@ -168,7 +168,7 @@ class YourJobs:
 
     id: JobId
     spec: JobSpec
-    body: bytes
+    body: bytes | Paged
     facts: Facts
 
 
@@ -185,9 +185,12 @@ class Move:
     settled: int
     id: JobId
     spec: JobSpec
-    body: bytes
+    body: bytes | Paged
     expires_in: int
     due_in: int = 0  # rest of DELAY
+
+
+WITH_BODY = (ReplJob, YourJobs, Move)
 
 
 @value

@@ -31,7 +31,7 @@ from disque.core.state import (
     wake,
 )
 
-_SOURCE_BOOTS_MAX = 8  # boots of one source whose numbers are remembered
+_BOOTS_MAX = 8  # pairs of boots, ours and a source's, whose numbers are remembered
 
 
 def can_move_to(state: State, node: NodeId, queue: bytes) -> bool:
@@ -79,7 +79,7 @@ def on_move(state: State, peer_id: NodeId, said: msg.Move) -> None:
     """Take a RETRY 0 job over, once (B6.3)."""
     if said.boot != state.boot:
         return
-    numbers = _numbers(peer_of(state, peer_id), said.source_boot)
+    numbers = _numbers(peer_of(state, peer_id), said.boot, said.source_boot)
     if numbers is None:
         return
     for n in [n for n in numbers.taken if n < said.settled]:
@@ -90,20 +90,32 @@ def on_move(state: State, peer_id: NodeId, said: msg.Move) -> None:
             numbers.taken[said.n] = None
             count_import(state, peer_id, said.spec.queue)
             _own(state, said)
+        fact = (peer_id, said.source_boot, said.boot, numbers.high, list(numbers.taken))
+        record(state, "taken", *fact)
     is_taken = said.n in numbers.taken
     send(state, (peer_id,), msg.GotMove(said.source_boot, said.boot, said.n, is_taken))
 
 
-def _numbers(peer: Peer, source_boot: int) -> MovesIn | None:
-    """What we know of a source's numbers; None for a boot of it so old that we have forgotten, and must be silent."""
-    known = peer.moves_in.get(source_boot)
+def _numbers(peer: Peer, boot: int, source_boot: int) -> MovesIn | None:
+    """What we know of a source's numbers; None for boots so old that we have forgotten, and must be silent."""
+    key = (boot, source_boot)
+    known = peer.moves_in.get(key)
     if known is None:
-        if len(peer.moves_in) >= _SOURCE_BOOTS_MAX:
-            if source_boot < min(peer.moves_in):
+        if len(peer.moves_in) >= _BOOTS_MAX:
+            if key < min(peer.moves_in):
                 return None
             del peer.moves_in[min(peer.moves_in)]
-        known = peer.moves_in[source_boot] = MovesIn()
+        known = peer.moves_in[key] = MovesIn()
     return known
+
+
+def restore_taken(
+    state: State, peer_id: NodeId, source_boot: int, boot: int, high: int, taken: list[int]
+) -> None:
+    """From the log: the numbers of a source that were decided."""
+    numbers = _numbers(peer_of(state, peer_id), boot, source_boot)
+    if numbers is not None:
+        numbers.high, numbers.taken = high, dict.fromkeys(taken)
 
 
 def _takes(state: State, said: msg.Move) -> bool:
@@ -159,10 +171,13 @@ def on_got_move(state: State, peer_id: NodeId, said: msg.GotMove) -> Job | None:
 
 
 def on_ask_move(state: State, peer_id: NodeId, said: msg.AskMove) -> None:
-    """Answer for this boot alone, and close the number if it never came (B6.5)."""
-    if said.boot != state.boot:
+    """Close the number if it never came, and answer (B6.5).
+
+    For an earlier boot, too, if the log is whole since: nothing that came then can be unknown now (B6.6).
+    """
+    if said.boot > state.boot or said.boot < state.since:
         return
-    numbers = _numbers(peer_of(state, peer_id), said.source_boot)
+    numbers = _numbers(peer_of(state, peer_id), said.boot, said.source_boot)
     if numbers is None:
         return
     numbers.high = max(numbers.high, said.n)

@@ -11,8 +11,22 @@ from typing import NewType, TypeAlias
 import attrs
 
 from cluster.nodeid import NodeId
+from disque.core.job import Paged
 from disque.core.messages import Message
 from disque.core.value import value
+
+__all__ = [
+    "BASE_KINDS",
+    "ClientId",
+    "Delivery",
+    "Failure",
+    "NilArray",
+    "Paged",
+    "Ready",
+    "Record",
+    "Reply",
+    "Status",
+]
 
 ClientId = NewType("ClientId", int)
 
@@ -43,25 +57,39 @@ class Delivery:
 
     id: bytes
     queue: bytes
-    body: bytes
+    body: bytes | Paged
     headers: Mapping[bytes, bytes]
     nacks: int | None = None
     additional: int | None = None
 
 
-Reply: TypeAlias = "int | bytes | None | Status | Failure | NilArray | Delivery | list[Reply]"
+# The broker reads a Paged body before a reply leaves the pure part.
+Reply: TypeAlias = (
+    "int | bytes | None | Status | Failure | NilArray | Delivery | Paged | list[Reply]"
+)
+
+# A base record says the whole present state of its id, with the increments that directly follow it.
+BASE_KINDS = frozenset({"job", "done", "settled"})
 
 
 @value
 class Record:
     """One entry of the log: a kind and its fields, plain values that msgpack takes (rule M24).
 
-    `is_urgent` asks for fsync before anything of the same Ready leaves, whatever the policy (B6.8).
+    `is_urgent` asks for fsync before anything of the same Ready leaves, whatever the policy (B6.8); nothing waits for
+    the fsync of one that `is_lazy`.
     """
 
     kind: str
     fields: tuple[object, ...]
     is_urgent: bool = False
+    is_lazy: bool = False
+
+    @property
+    def id(self) -> bytes | None:
+        """The job that it is about, None for one about the node."""
+        first = self.fields[0] if self.fields else None
+        return first if isinstance(first, bytes) else None
 
 
 @attrs.define

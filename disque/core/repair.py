@@ -10,7 +10,7 @@ from __future__ import annotations
 from cluster.nodeid import NodeId
 from cluster.view import ClusterView
 from disque.core import messages as msg
-from disque.core.copies import add_holders, facts_of
+from disque.core.copies import add_holders, body_size, facts_of
 from disque.core.job import Job, JobState
 from disque.core.jobid import JobId
 from disque.core.state import (
@@ -179,7 +179,7 @@ def repair_due(state: State, repair: Repair) -> None:
     if target is None:
         _try_later(state, repair)
         return
-    if not _may_send(state, len(job.body or b"")):
+    if not _may_send(state, body_size(job)):
         wake(state, repair, now + _BUSY_MS)
         return
     add_holders(state, job, (target,))

@@ -5,13 +5,15 @@ Replayed copies are active and unsure: they ask before they queue, and wait unti
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from disque.core.copies import free_body, insert, remove, shift
-from disque.core.delivery import book
+from disque.core.delivery import book, enqueue, may_queue
 from disque.core.ending import boot_of, forget_tombstone, keep_tombstone
 from disque.core.job import Burials, Event, Job, JobSpec, JobState, Reason
+from disque.core.jobid import JobId
+from disque.core.moves import restore_taken
 from disque.core.ready import Record
 from disque.core.state import (
     OpenMove,
@@ -34,7 +36,8 @@ def restore(state: State, entry: Record) -> None:
 
 
 def _job(state: State, id_: Any, spec: Any, body: Any, *facts: Any) -> None:
-    if id_ in state.jobs:
+    if id_ in state.jobs:  # said again by a compaction, and the older record still stands
+        _facts(state, id_, *facts)
         return
     forget_tombstone(state, id_)
     job = Job(
@@ -79,6 +82,17 @@ def _dispatch(state: State, id_: Any, count: Any) -> None:
         job.is_kept_out = True
         free_body(state, job)
         state.spent[job.id] = job
+    book(state, job)
+
+
+def _lease(state: State, id_: Any, count: Any, stamp: Any, end: Any) -> None:
+    job = state.jobs.get(id_)
+    if job is None or job.is_done:
+        return
+    own = state.self_id
+    if count:
+        job.dispatches = {**job.dispatches, own: count}
+    job.leases = {**job.leases, own: (stamp, end)}
     book(state, job)
 
 
@@ -131,13 +145,49 @@ def _gone(state: State, id_: Any) -> None:
 
 
 def finish_restoring(state: State) -> None:
-    """All records are in: a store that isn't intact drops undelivered RETRY 0 jobs, whose end may be what it lost."""
-    if state.since != state.boot:
-        return
+    """All records are in: times are held against the clock of this start.
+
+    A store that isn't intact drops undelivered RETRY 0 jobs, whose end may be what it lost.
+    """
+    is_intact = state.since != state.boot
     for job in list(state.jobs.values()):
-        if not job.is_done and not job.retry_ms and not job.is_kept_out:
+        if job.is_done:
+            continue
+        if not is_intact and not job.retry_ms and not job.is_kept_out:
             remove(state, job)
             record(state, "gone", job.id)
+        else:
+            _clamp(state, job)
+
+
+def _clamp(state: State, job: Job) -> None:
+    """The wall clock may have been set back while this node was down: nothing lasts longer than it was meant to."""
+    now, spec = state.now_ms, job.live_spec
+    job.expires_at = min(job.expires_at, now + spec.ttl_ms)
+    job.not_before = min(job.not_before, now + spec.delay_ms)
+    if not job.nacks and any([end > now + spec.retry_ms for _, end in job.leases.values()]):
+        job.leases = {
+            node: (stamp, min(end, now + spec.retry_ms))
+            for node, (stamp, end) in job.leases.items()
+        }
+    book(state, job)
+
+
+def queue_again(state: State, ids: Iterable[bytes]) -> None:
+    """After a clean stop: these go back into their queues as they were, without any asking."""
+    for id_ in ids:
+        job = state.jobs.get(JobId(id_))
+        if job is not None and job.state is JobState.ACTIVE and may_queue(state, job):
+            job.is_unsure = False
+            enqueue(state, job)
+
+
+def _pause(state: State, queue: Any, stamp: Any, node: Any, flags: Any) -> None:
+    state.pauses[queue] = (stamp, node, flags)
+
+
+def _taken(state: State, peer: Any, source_boot: Any, boot: Any, high: Any, taken: Any) -> None:
+    restore_taken(state, peer, source_boot, boot, high, taken)
 
 
 def _flush(state: State) -> None:
@@ -152,6 +202,9 @@ _KINDS: Mapping[str, Callable[..., None]] = {
     "job": _job,
     "facts": _facts,
     "holders": _holders,
+    "lease": _lease,
+    "pause": _pause,
+    "taken": _taken,
     "dispatch": _dispatch,
     "move": _move,
     "returned": _returned,

@@ -23,11 +23,21 @@ from disque.core.copies import (
     take_out,
 )
 from disque.core.delivery import REMOVED_TEXT, book, end_wait
+from disque.core.ending import record_end
 from disque.core.inquiries import members, open_inquiry
 from disque.core.job import Event, Job, JobState, Role
 from disque.core.jobid import JobId
 from disque.core.merge import union
-from disque.core.state import Inquiry, Returning, State, fail, intern_nodes, send, wake
+from disque.core.state import (
+    Inquiry,
+    Returning,
+    State,
+    fail,
+    intern_nodes,
+    record,
+    send,
+    wake,
+)
 
 RETURNED = 12  # its kind among the questions of `asking`
 _BATCH_IDS = 500
@@ -60,6 +70,23 @@ def _rename_end(state: State, job: Job, old: NodeId, new: NodeId) -> None:
     if job.holders:
         job.holders = intern_nodes(state, {*job.holders, new} - {old})
     job.told = intern_nodes(state, {*job.told, new})
+    record_end(state, job)
+
+
+def restore_quarantine(state: State) -> None:
+    """Copies from the log that were made under another id of this node wait, too, until the cluster has spoken."""
+    own = state.self_id
+    for job in list(state.jobs.values()):
+        if job.is_done:
+            if own not in job.told:
+                job.told = intern_nodes(state, {*job.told, own})
+                if job.holders:
+                    job.holders = intern_nodes(state, {*job.holders, own})
+        elif own not in job.holders:
+            _put_aside(state, job, own)
+    if state.quarantine:
+        state.returning = Returning(state.now_ms)
+        wake(state, state.returning, state.now_ms + _AGAIN_MS)
 
 
 def _put_aside(state: State, job: Job, old: NodeId) -> None:
@@ -68,6 +95,7 @@ def _put_aside(state: State, job: Job, old: NodeId) -> None:
         take_out(state, job, Event.UNQUEUE)
     remove(state, job)
     if not job.retry_ms or job.expires_at <= state.now_ms:
+        record(state, "gone", job.id)
         return
     job.body, job.state, job.role = body, JobState.ACTIVE, Role.NONE
     job.holders = tuple([node for node in job.holders if node != old])
@@ -91,13 +119,18 @@ def _thaw(state: State, id_: JobId) -> Job | None:
     return job
 
 
+def _discard(state: State, id_: JobId) -> None:
+    if state.quarantine.pop(id_, None) is not None:
+        record(state, "gone", id_)
+
+
 def is_silent_about(state: State, message: msg.Message) -> bool:
     """Before a message is handled: what it says may thaw a copy or end it; True if it must not be answered (B2.8)."""
     if isinstance(message, msg.SetAck | msg.GotAck | msg.ReplJob | msg.YourJobs):
         _thaw(state, message.id)
         return False
     if isinstance(message, msg.DelJob):
-        state.quarantine.pop(message.id, None)
+        _discard(state, message.id)
         return False
     return isinstance(message, msg.WillQueue | msg.Queued | msg.Leased | msg.Told | msg.Keep) and (
         message.id in state.quarantine
@@ -141,7 +174,7 @@ def finish_returned(state: State, inquiry: Inquiry) -> None:
     for at, id_ in enumerate(inquiry.ids):
         said = [row[at] for row in rows]
         if DONE_THERE in said or _is_over(state, id_):
-            state.quarantine.pop(id_, None)
+            _discard(state, id_)
         elif HELD_THERE in said or (not inquiry.silent and _is_late_round(state)):
             job = _thaw(state, id_)
             if job is not None:

@@ -18,7 +18,7 @@ from disque.core.introspection import PAUSE_NAMES, shown, state_name
 from disque.core.jobid import JobId
 from disque.core.jobqueue import PAUSE_IN, PAUSE_OUT, JobQueue
 from disque.core.ready import ClientId, Reply, Status
-from disque.core.state import Scan, State, reply, send
+from disque.core.state import Scan, State, record, reply, send
 
 _SCANS_MAX = 64
 _SCANNED_NAMES_MAX = 4_000_000  # over all snapshots
@@ -172,6 +172,7 @@ def learn_pause(state: State, name: bytes, stamp: int, node: NodeId, flags: int)
         return
     state.pauses.pop(name, None)
     state.pauses[name] = theirs
+    record(state, "pause", name, *theirs)
     if len(state.pauses) > state.limits.pauses_max:
         cleared = (each for each, (_, _, kept) in state.pauses.items() if not kept)
         del state.pauses[next(cleared, next(iter(state.pauses)))]

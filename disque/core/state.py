@@ -114,6 +114,7 @@ class Tombstone:
     expires_at: int  # ms; the job's expiry, gone for certain then
     is_long: bool
     wake_at: int | None = None
+    segment: int = 0  # of the log, where its record lies
 
 
 @attrs.define(eq=False)
@@ -137,7 +138,7 @@ class OpenMove:
 
 @attrs.define(eq=False)
 class MovesIn:
-    """Numbers of one boot of a source, to our present boot (B6.3)."""
+    """Numbers of one boot of a source, to one boot of ours (B6.3)."""
 
     high: int = 0  # all up to it are decided
     taken: dict[int, None] = attrs.Factory(dict)
@@ -160,7 +161,8 @@ class Peer:
     move_round: int = 0
     wake_at: int | None = None  # asks about silent moves
 
-    moves_in: dict[int, MovesIn] = attrs.Factory(dict)  # by its boot when it opened them
+    # by (our boot, its boot) when it opened them
+    moves_in: dict[tuple[int, int], MovesIn] = attrs.Factory(dict)
 
     # Healing (B4)
     heal_number: int = 0  # of the walks that this node asked for
@@ -300,7 +302,9 @@ class State:
     by_state: list[int] = attrs.Factory(
         lambda: [0] * len(JobState)
     )  # how many jobs are in each state
-    body_bytes: int = 0  # of live copies
+    body_bytes: int = 0  # of live copies, in memory
+    paged_bytes: int = 0  # of records of live copies whose bodies lie in the log alone
+    is_logged: bool = False  # there is a log
     tallies: dict[bytes, Tally] = attrs.Factory(dict)  # by effective queue
     total: Tally = attrs.Factory(Tally)
     tombstones: dict[JobId, Tombstone] = attrs.Factory(dict)
@@ -391,6 +395,12 @@ def reply(state: State, client: ClientId | None, answer: Reply) -> None:
 def fail(state: State, client: ClientId | None, code: str, text: str) -> None:
     """Answer a client with an error."""
     reply(state, client, Failure(code, text))
+
+
+def record_if_logged(state: State, kind: str, *fields: object) -> None:
+    """Put an entry that spares work after a restart, and that nothing waits for, into the log if there is one."""
+    if state.is_logged:
+        state.ready.records.append(Record(kind, fields, is_lazy=True))
 
 
 def record(state: State, kind: str, *fields: object, is_urgent: bool = False) -> None:

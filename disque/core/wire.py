@@ -280,9 +280,10 @@ def split(messages: list[Message], *, entries_max: int, bytes_max: int) -> Itera
     batch: list[Message] = []
     size = 0
     for message in messages:
-        body = (
-            len(message.body) if isinstance(message, msg.ReplJob | msg.YourJobs | msg.Move) else 0
-        )
+        body = 0
+        if isinstance(message, msg.WITH_BODY):
+            assert isinstance(message.body, bytes), "the broker reads paged bodies first"
+            body = len(message.body)
         if batch and (len(batch) >= entries_max or size + body > bytes_max):
             yield batch
             batch, size = [], 0

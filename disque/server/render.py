@@ -77,6 +77,7 @@ def _write(reply: Answer | Reply, proto: Protocol, parts: list[bytes]) -> None:
 
 def _write_delivery(job: Delivery, parts: list[bytes]) -> None:
     """GETJOB's element: queue, id, body and, if asked for, the two counters with their names."""
+    assert isinstance(job.body, bytes), "the broker has read it"
     parts += (
         b"*3\r\n" if job.nacks is None else b"*7\r\n",
         encoder.bulk(job.queue),

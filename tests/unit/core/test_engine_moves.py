@@ -66,7 +66,7 @@ def test_a_move_is_taken_queued_logged_and_confirmed() -> None:
     node = Node(UP)
     node.hear(B, move(1))
     assert said_of(node) == [(1, True)]
-    assert [each.kind for each in node.records] == ["job"]
+    assert [each.kind for each in node.records] == ["job", "taken"]
     assert [each.id for each in node.get()] == [job_id(1, is_retried=False)]
 
 
