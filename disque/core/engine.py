@@ -64,6 +64,7 @@ from disque.core.state import (
     Inquiry,
     Leaver,
     Mark,
+    Pager,
     Peer,
     Purge,
     Repair,
@@ -246,6 +247,8 @@ class Engine:
     def set_limits(self, limits: Limits) -> None:
         """Configuration changed at run time."""
         self.state.limits = limits
+        if memory.is_tight(self.state):
+            logged.page_all(self.state)
 
     def set_shell_bytes(self, shell_bytes: int) -> None:
         """The shell's buffers, charged like jobs."""
@@ -514,6 +517,7 @@ _DUE: Mapping[type[Any], Callable[[State, Any], None]] = {
     Repair: repair.repair_due,
     Repairer: repair.repairer_due,
     Leaver: leaving.leaver_due,
+    Pager: logged.pager_due,
     Returning: returning.returning_due,
     Inquiry: asking.inquiry_due,
     _QueueSweep: _queue_sweep_due,

@@ -12,12 +12,14 @@ from collections.abc import Iterator
 from disque.core.copies import copy_record, end_record, page_out
 from disque.core.job import Job, JobState, Paged
 from disque.core.jobid import JobId
-from disque.core.memory import is_worth_paging
+from disque.core.memory import is_tight, is_worth_paging
 from disque.core.ready import Record
-from disque.core.state import State, Tombstone
+from disque.core.state import Pager, State, Tombstone, wake
 
 _FACT_BYTES = 250  # of a job's record, apart from its body
 _END_BYTES = 150
+_PAGER_BYTES = 1 << 20  # stored again a step
+_PAGER_MS = 10
 
 
 def placed(state: State, id_: JobId, segment: int, offset: int, size: int) -> None:
@@ -34,6 +36,29 @@ def placed(state: State, id_: JobId, segment: int, offset: int, size: int) -> No
         job.body = place if isinstance(body, Paged) else body
     elif isinstance(body, Paged) or (body is not None and is_worth_paging(state, body)):
         page_out(state, job, place)
+
+
+def page_all(state: State) -> None:
+    """Memory has become tight by a new limit: bodies that were stored long ago are stored again, and leave."""
+    if state.is_logged and not state.pager.ids:
+        state.pager.ids = list(state.jobs)
+        wake(state, state.pager, state.now_ms)
+
+
+def pager_due(state: State, pager: Pager) -> None:
+    """Store the next bodies again; `placed` lets go of them while memory is tight."""
+    budget = _PAGER_BYTES
+    while pager.ids and budget > 0:
+        job = state.jobs.get(pager.ids.pop())
+        if job is None or not isinstance(job.body, bytes) or not job.segment:
+            continue
+        if is_worth_paging(state, job.body):
+            budget -= len(job.body)
+            state.ready.records += restate(state, job.id)
+    if pager.ids and is_tight(state):
+        wake(state, pager, state.now_ms + _PAGER_MS)
+    else:
+        pager.ids.clear()
 
 
 def segment_of(state: State, id_: JobId) -> int:

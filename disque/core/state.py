@@ -252,6 +252,14 @@ class Purge:
 
 
 @attrs.define(eq=False)
+class Pager:
+    """A bounded pass over all jobs whose bodies should leave memory."""
+
+    ids: list[JobId] = attrs.Factory(list)
+    wake_at: int | None = None
+
+
+@attrs.define(eq=False)
 class Scan:
     """The names that an unfinished QSCAN or JSCAN walks over."""
 
@@ -305,6 +313,7 @@ class State:
     body_bytes: int = 0  # of live copies, in memory
     paged_bytes: int = 0  # of records of live copies whose bodies lie in the log alone
     is_logged: bool = False  # there is a log
+    pager: Pager = attrs.Factory(Pager)
     tallies: dict[bytes, Tally] = attrs.Factory(dict)  # by effective queue
     total: Tally = attrs.Factory(Tally)
     tombstones: dict[JobId, Tombstone] = attrs.Factory(dict)

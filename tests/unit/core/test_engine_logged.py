@@ -215,6 +215,25 @@ def test_a_stored_body_leaves_memory_only_while_that_is_tight() -> None:
     assert tight.job(small).body == b"x" * 10, "a handle is no smaller"
 
 
+def test_a_limit_that_falls_sends_bodies_to_the_log_and_no_more_than_needed() -> None:
+    node = Node(view())
+    node.engine.set_logged(True)
+    ids = [node.add(b"x" * 50_000) for _ in range(60)]
+    for n, id_ in enumerate(ids):
+        node.engine.placed(id_, 1, n * 60_000, 50_100)
+    node.clear()
+    node.engine.set_limits(Limits(maxmemory_bytes=(BASE_BYTES + 1_500_000) * 10 // 6))
+    for _ in range(20):
+        node.advance(10)
+        for n, record in enumerate(node.records):
+            assert record.kind == "job"
+            assert isinstance(record.fields[0], bytes)
+            node.engine.placed(record.fields[0], 2, n * 60_000, 50_100)
+        node.clear()
+    assert 1_300_000 < node.state.body_bytes <= 1_500_000
+    assert len(node.get(count=100)) == 60
+
+
 def test_a_paged_body_moves_and_is_freed_with_its_job() -> None:
     node = Node(view(), limits=Limits(maxmemory_bytes=TIGHT))
     id_ = node.add(b"x" * 1000)
