@@ -247,7 +247,7 @@ class Engine:
     def set_limits(self, limits: Limits) -> None:
         """Configuration changed at run time."""
         self.state.limits = limits
-        if memory.is_tight(self.state):
+        if memory.is_paging(self.state):
             logged.page_all(self.state)
 
     def set_shell_bytes(self, shell_bytes: int) -> None:

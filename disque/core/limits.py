@@ -13,7 +13,7 @@ class Limits:
     ttl_default_ms: int = 86_400_000  # one day, as Disque
     retry_default_max_ms: int = 300_000  # default RETRY is TTL/10, at most this
     replicate_default: int = 3
-    # an ADDJOB that waits asks one more node after 50, 100, 200 ms ...
+    # an ADDJOB that waits asks one more node after 50, 100, 200 ms ... (later where answers take longer)
     extra_nodes_first_ms: int = 50
     refused_for_ms: int = 30_000  # a node that said REFUSED isn't asked again for so long (B3.7)
 

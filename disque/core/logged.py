@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from disque.core.copies import copy_record, end_record, page_out
 from disque.core.job import Job, JobState, Paged
 from disque.core.jobid import JobId
-from disque.core.memory import is_tight, is_worth_paging
+from disque.core.memory import is_paging, is_worth_paging
 from disque.core.ready import Record
 from disque.core.state import Pager, State, Tombstone, wake
 
@@ -55,7 +55,7 @@ def pager_due(state: State, pager: Pager) -> None:
         if is_worth_paging(state, job.body):
             budget -= len(job.body)
             state.ready.records += restate(state, job.id)
-    if pager.ids and is_tight(state):
+    if pager.ids and is_paging(state):
         wake(state, pager, state.now_ms + _PAGER_MS)
     else:
         pager.ids.clear()

@@ -86,10 +86,10 @@ def _evict(state: State) -> None:
 
 def is_worth_paging(state: State, body: bytes) -> bool:
     """True if memory is filling, and this body's handle is smaller than it (architecture 8)."""
-    return len(body) >= PAGE_MIN_BYTES and is_tight(state)
+    return len(body) >= PAGE_MIN_BYTES and is_paging(state)
 
 
-def is_tight(state: State) -> bool:
+def is_paging(state: State) -> bool:
     """True above the level at which bodies leave memory."""
     most = state.limits.maxmemory_bytes
     return bool(most) and used_memory(state) > most * PAGE_PERCENT // 100

@@ -36,9 +36,11 @@ from disque.core.external import NO_OWN_COPY, add_once, hand_over, move_in_doubt
 from disque.core.job import Job, JobSpec, JobState
 from disque.core.jobid import make_job_id
 from disque.core.memory import Pressure, pressure
+from disque.core.moves import can_move_to
 from disque.core.ready import ClientId, Status
 from disque.core.state import (
     AddWait,
+    Peer,
     State,
     copy_count,
     fail,
@@ -46,6 +48,7 @@ from disque.core.state import (
     is_counted,
     is_willing,
     note_refusal,
+    peer_of,
     reply,
     salted,
     send,
@@ -148,8 +151,9 @@ def is_tight(state: State) -> bool:
 
 
 def _hosts(state: State, job: Job) -> int:
-    """Peers that would keep a copy now."""
-    return sum([is_willing(state, node, job.queue) for node in state.up])
+    """Peers that would keep a copy now, or take a RETRY 0 job over."""
+    takes = is_willing if job.retry_ms else can_move_to
+    return sum([takes(state, node, job.queue) for node in state.up])
 
 
 def _needed_peers(state: State, command: cmd.AddJob) -> int:
@@ -224,12 +228,15 @@ def _copy_for(state: State, job: Job) -> msg.ReplJob:
 
 
 def _new_wait(state: State, client: ClientId, command: cmd.AddJob, job: Job) -> AddWait:
-    step_ms = state.limits.extra_nodes_first_ms
+    # A peer whose answers take long is no silent one (U55).
+    slowest = max([peer_of(state, node).answer_ms for node in others(state, job)], default=0)
+    step_ms = min(max(state.limits.extra_nodes_first_ms, 2 * slowest), _STEP_MAX_MS)
     return AddWait(
         client=client,
         job=job,
         wanted=command.replicate,
         deadline=state.now_ms + command.timeout_ms if command.timeout_ms else None,
+        started_at=state.now_ms,
         next_step=state.now_ms + step_ms,
         step_ms=step_ms,
         extra_left=job.live_spec.replicate,
@@ -388,11 +395,19 @@ def on_got_job(state: State, peer: NodeId, said: msg.GotJob) -> None:
     job = state.jobs.get(said.id)
     if job is None or not job.retry_ms:
         return
+    is_first = peer not in job.claims
     add_holders(state, job, (peer,))
     merge_claim(state, job, peer, (said.boot, said.clock, True))
     wait = state.adding.get(said.id)
     if wait is not None:
+        if is_first:
+            _note_answer_time(peer_of(state, peer), state.now_ms - wait.started_at)
         check_add(state, wait)
+
+
+def _note_answer_time(peer: Peer, took_ms: int) -> None:
+    """Follow a peer's answer time: up at once, down by and by."""
+    peer.answer_ms = max(took_ms, (7 * peer.answer_ms + took_ms) // 8)
 
 
 def on_refused(state: State, peer: NodeId, said: msg.Refused) -> None:

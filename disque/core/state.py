@@ -42,6 +42,7 @@ class AddWait:
     job: Job
     wanted: int | None  # REPLICATE if it was given, None: as many as can be had (M25)
     deadline: int | None  # ms, None: no time-out
+    started_at: int  # ms
     next_step: int  # ms; when one more node is asked
     step_ms: int
     extra_left: int  # nodes that may still be asked beyond the first targets
@@ -152,6 +153,7 @@ class Peer:
     boot: int = 0  # the largest heard of it, by view or message
     since: int = 0
     greeted: int = 0  # the boot with which we last healed
+    answer_ms: int = 0  # how long its answers to ADDJOBs take
     # Until when it is not asked for copies, of one queue or (None) of any: it said REFUSED not long ago (M25)
     refused: dict[bytes | None, int] = attrs.Factory(dict)
 

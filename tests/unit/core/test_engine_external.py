@@ -12,7 +12,7 @@ from disque.core import messages as msg
 from disque.core.jobid import JobId
 from disque.core.limits import Limits
 from disque.core.memory import BASE_BYTES
-from disque.core.ready import Failure, Reply, Status
+from disque.core.ready import ClientId, Failure, Reply, Status
 from tests.unit.core.builders import (
     BOOT,
     ME,
@@ -363,3 +363,14 @@ def test_above_75_percent_copies_of_others_are_refused_and_below_taken() -> None
         (said,) = other.told(msg.ReplJob)
         node.hear(B, said)
         assert len(node.told(kind)) == 1
+
+
+def test_at_most_once_stays_at_a_tight_node_when_no_peer_can_take_one_more_move() -> None:
+    """The bound of open moves is no lack of nodes: the job is kept, as any that peers refuse."""
+    node = Node(view(up=(B, C)), limits=attrs.evolve(TIGHT, moves_open_max=1))
+    once = add(retry_ms=0)
+    for client in (OTHER, ClientId(77)):
+        assert node.do(once, client=client) == [], "B and C have one open move each"
+    (said,) = node.do(once)
+    assert isinstance(said, Status)
+    assert state_name(node, JobId(said.text)) == "queued"

@@ -268,6 +268,32 @@ def test_one_more_node_after_50_100_200_ms_and_no_more_than_replicate_extra() ->
     assert list(told) == [0, 50, 150, 350, 750, 1_550, 3_150]  # doubling: the silent ones again
 
 
+def test_u55_peers_that_are_far_away_cost_no_surplus_copies() -> None:
+    """A round trip of 101 ms: after a first surprise nobody else is asked, until answers are quick again."""
+    peers = [NodeId(digit * 40) for digit in "1234"]
+    node = Node(view(up=peers))
+    surplus = []
+    for round_ in range(40):
+        node.clear()
+        id_ = add(node, replicate=2)
+        node.advance(101 if round_ < 20 else 1)
+        asked = list(dict.fromkeys(node.told_to(msg.ReplJob)))
+        for peer in asked:
+            got(node, peer, id_)
+        assert node.answers() == [Status(id_)]
+        surplus.append(len(asked) - 1)
+    assert sum(surplus) <= len(peers), "one surprise a peer"
+    for _ in range(40):
+        id_ = add(node, replicate=2)
+        node.advance(1)
+        for peer in node.told_to(msg.ReplJob):
+            got(node, peer, id_)
+        node.clear()
+    add(node, replicate=2)
+    first, second = list(asked_at(node, 120))[:2]
+    assert second - first == 50, "a silent node is noticed as early as ever"
+
+
 def test_a_node_that_answers_late_still_counts() -> None:
     node = Node(view(up=(B, C)))
     id_ = add(node, replicate=2)
