@@ -102,7 +102,8 @@ class Bus:
         is_allowed: Callable[[str], str | None] | None = None,
         dial_map: Callable[[str, int], tuple[str, int]] | None = None,
     ) -> None:
-        """`is_allowed` gets a dialer's host and gives the reason of refusal, or None; `dial_map` is for tests."""
+        """`is_allowed` gets a dialer's host and gives the reason of refusal, or None; `dial_map` says
+        where to connect instead of an address, for tests that put something between nodes: nobody else sees it."""
         self.secret = secret  # may be changed; links that stand stay
         self._owner = owner
         self._limits = limits or BusLimits()

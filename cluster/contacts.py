@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cluster import dialing, handshake, meetings, nodesfile
-from cluster.messages import FAILED, LEAVING, NOADDR, SUSPECT
+from cluster.messages import FAILED, LEAVING, LEFT, NOADDR, SUSPECT
 from cluster.nodesfile import PEERS_MAX
 from cluster.peer import Address, Backoff, Meeting, Peer
 
@@ -34,6 +34,7 @@ def restore(state: State, stored: StoredPeer) -> None:
         boot=stored.boot,
         since=stored.since,
         is_leaving=bool(stored.flags & LEAVING),
+        has_left=bool(stored.flags & LEFT),
         is_suspect=bool(stored.flags & (SUSPECT | FAILED)),
         is_failed=bool(stored.flags & FAILED),
         is_ghost=bool(stored.flags & NOADDR),

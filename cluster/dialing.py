@@ -84,4 +84,5 @@ def compose_gossip(state: State, receiver: Peer, *, is_new_link: bool = False) -
             state.peers.values(), receiver.id, state.dice, is_new_link=is_new_link
         ),
         forgotten=forgotten,
+        has_left=state.has_left,
     )

@@ -21,11 +21,11 @@ import msgpack
 from cluster import messages
 from cluster.errors import LocalProtocolError, RemoteProtocolError
 from cluster.frame import HANDSHAKE_FRAME_BYTES_MAX
+from cluster.nodeid import NodeId, is_node_id
 
 if TYPE_CHECKING:
     from collections.abc import Container
 
-    from cluster.nodeid import NodeId
 
 MAGIC = "disque-bus"
 VERSION_MIN = 1
@@ -54,6 +54,12 @@ class Identity:
     host: str  # announced host, "" = use the address the connection comes from
     port: int
     bus_port: int
+
+
+def forgetter_in(reason: str) -> NodeId | None:
+    """Who forgot the dialer, if that is why it was refused."""
+    by = reason.removeprefix(FORGOTTEN)[:40]
+    return NodeId(by) if reason.startswith(FORGOTTEN) and is_node_id(by) else None
 
 
 class HandshakeError(RemoteProtocolError):

@@ -66,14 +66,26 @@ def failed(state: State, meeting: Meeting, reason: str) -> None:
         end(state, meeting)  # MEET of the own address is harmless
     elif not meeting.is_by_hand and reason.startswith((handshake.WRONG_ID, handshake.FORGOTTEN)):
         end(state, meeting)
-    elif state.meetings.get(where) is not meeting and meeting.give_up_at_ms is None:
-        state.meetings[where] = meeting  # sticky: `dialed` took it out, go on
+    elif where not in state.meetings and meeting.is_by_hand:
+        state.meetings[where] = (
+            meeting  # `dialed` took it out; who was forgotten may come back as another
+        )
     if is_self or not meeting.is_by_hand:
         return
+    forgetter = handshake.forgetter_in(reason)
+    if forgetter not in (None, state.identity.id) and not is_unasked(meeting):
+        state.is_called_back = True
     state.handshakes_failed += 1
     state.last_failure = (nodesfile.join_host(*where), reason)
     if is_new:
         state.note("warning", "handshake_failed", address=state.last_failure[0], reason=reason)
+
+
+def is_unasked(target: Peer | Meeting) -> bool:
+    """True for a dial that nobody ordered now: gossip's, or that of an address in the configuration."""
+    if isinstance(target, Peer):
+        return False
+    return not target.is_by_hand or target.give_up_at_ms is None
 
 
 def invite(state: State, entry: GossipEntry) -> None:

@@ -103,6 +103,7 @@ class Membership:
         self._shown_view: ClusterView | None = None
         self._saved_nodes: StoredNodes | None = None
         self._state.forgotten.update(stored.forgotten[-FORGOTTEN_MAX:])
+        self._state.drained = stored.drained
         self._state.forgotten_changed()
         for each in stored.peers:
             contacts.restore(self._state, each)
@@ -148,7 +149,7 @@ class Membership:
             self._state.meetings.pop((target.host, target.bus_port), None)
         reason = contacts.refuses_dialed(self._state, target, peer)
         if reason is not None:
-            if peer.id in self._state.forgotten:
+            if peer.id in self._state.forgotten and not meetings.is_unasked(target):
                 self._state.frame(conn, messages.Forgotten((peer.id,)))
             self._state.ready.closes.append(conn)
             timers.dial_lost(self._state, target, reason)
@@ -211,6 +212,7 @@ class Membership:
             self._state.ready.closes.append(known.inbound)
             self._state.inbounds.pop(known.inbound, None)
         known.inbound = conn
+        known.is_inbound_new_meet = is_meet
         self._state.inbounds[conn] = known
         known.is_ghost = False
         self._state.forgotten_by.pop(known.id, None)
@@ -239,6 +241,7 @@ class Membership:
             self._break_protocol(conn, peer, str(error))
             return
         suspicion.heard(self._state, peer)
+        is_first_of_meet, peer.is_inbound_new_meet = peer.is_inbound_new_meet, False
         match message:
             case messages.Payload(boot=boot, data=data):
                 if boot == peer.boot:
@@ -255,6 +258,9 @@ class Membership:
             case messages.Fail(node=node):
                 suspicion.believe_failed(self._state, peer, node)
             case messages.Forgotten(nodes=nodes):
+                own = self._state.identity.id
+                if own in nodes and is_first_of_meet:
+                    self._state.is_called_back = True  # somebody there ordered the MEET
                 for node in nodes:
                     forgetting.obey(self._state, peer, node)
 
@@ -318,6 +324,7 @@ class Membership:
         ):
             table.clear()
         self._state.forgotten_by.clear()
+        self._state.is_called_back = False
         if new_id is not None:
             self._state.identity = attrs.evolve(self._state.identity, id=new_id)
             self._state.forgotten.clear()
@@ -328,13 +335,24 @@ class Membership:
         self._state.changed(file=True)
 
     def come_back(self, new_id: NodeId) -> None:
-        """Become another node because this one was forgotten: the old id is forgotten here, too (rule M16)."""
+        """Become another node because this one was forgotten: the old id is forgotten here, too (rule M16).
+
+        Meetings that were ordered by hand go on.
+        """
         old = self._state.identity.id
         forgotten = dict(self._state.forgotten)
+        ordered = [each for each in self._state.meetings.values() if each.is_by_hand]
         self.reset(new_id=new_id)
+        for each in ordered:
+            meetings.start(self._state, each.host, each.bus_port, each.give_up_at_ms, expected=None)
         for node, everywhere in forgotten.items():
             self._state.remember_forgotten(node, everywhere=everywhere)
         self._state.remember_forgotten(old, everywhere=False)
+
+    @property
+    def is_called_back(self) -> bool:
+        """A MEET by hand, from here or from there, was answered that this node is forgotten: `come_back` is due."""
+        return self._state.is_called_back
 
     def set_leaving(self, leaving: bool) -> None:
         """Spread, or take back, that this node is leaving; kept over restarts."""
@@ -343,14 +361,21 @@ class Membership:
             self._state.changed(file=True)
             dialing.ping_all(self._state)
 
+    def set_left(self, has_left: bool) -> None:
+        """Spread that this leaving node has handed everything over, or that this isn't so (any more)."""
+        if has_left != self._state.has_left:
+            self._state.has_left = has_left
+            self._state.changed()
+            dialing.ping_all(self._state)
+
     def set_node_timeout(self, ms: int) -> None:
         """Change the time after which a silent node is suspect."""
         self._state.node_timeout_ms = ms
         self._state.changed()
 
-    def set_since(self, since: int) -> None:
-        """The first boot of which this node's store holds every record unbroken; before any peer is met."""
-        self._state.identity = attrs.evolve(self._state.identity, since=since)
+    def set_boot(self, boot: int, *, since: int) -> None:
+        """This boot, and the first of which this node's store holds every record; before any peer is met."""
+        self._state.identity = attrs.evolve(self._state.identity, boot=boot, since=since)
         self._state.changed()
 
     def set_announce(self, host: str, port: int, bus_port: int) -> None:
@@ -389,6 +414,7 @@ class Membership:
                 self._state.own(),
                 self._state.peers,
                 self._state.forgotten_ids,
+                self._state.drained,
                 self._state.node_timeout_ms,
             )
         return self._state.view
@@ -405,7 +431,10 @@ class Membership:
         if self._state.is_file_due:
             self._state.is_file_due = False
             stored = roster.make_stored(
-                self._state.own(), self._state.peers.values(), self._state.forgotten
+                self._state.own(),
+                self._state.peers.values(),
+                self._state.forgotten,
+                self._state.drained,
             )
             if stored != self._saved_nodes:
                 self._saved_nodes = stored
@@ -456,6 +485,9 @@ class Membership:
         if told.is_leaving != teller.is_leaving:
             teller.is_leaving = told.is_leaving
             self._state.note("info", "peer_leaving", id=teller.id, leaving=told.is_leaving)
+            self._state.changed(file=True)
+        if told.has_left != teller.has_left:
+            teller.has_left = told.has_left
             self._state.changed(file=True)
         contacts.announced(self._state, teller, told.host, told.port, told.bus_port)
         for node in told.forgotten:

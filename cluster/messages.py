@@ -29,6 +29,7 @@ SUSPECT = 1  # PFAIL
 FAILED = 2
 NOADDR = 16  # another id answers at its address
 LEAVING = 128
+LEFT = 256  # leaving, and nobody needs anything from it any more
 
 _HOST_CHARS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_:%")
 
@@ -46,7 +47,7 @@ class GossipEntry:
 
 @attrs.frozen
 class Gossip:
-    """The sender's own address and flag, some of its peers, and some ids forgotten everywhere."""
+    """The sender's own address and flags, some of its peers, and some ids forgotten everywhere."""
 
     boot: int
     is_leaving: bool
@@ -55,6 +56,7 @@ class Gossip:
     bus_port: int
     entries: tuple[GossipEntry, ...] = ()
     forgotten: tuple[NodeId, ...] = ()
+    has_left: bool = False
 
 
 @attrs.frozen
@@ -184,7 +186,7 @@ def _show(value: object) -> str:
 def _gossip_fields(gossip: Gossip) -> list[object]:
     entries = [[e.id, e.host, e.port, e.bus_port, e.flags] for e in gossip.entries]
     own = [gossip.boot, gossip.is_leaving, gossip.host, gossip.port, gossip.bus_port]
-    return [*own, entries, list(gossip.forgotten)]
+    return [*own, entries, list(gossip.forgotten), gossip.has_left]
 
 
 def _read_gossip(fields: list[object]) -> Gossip:
@@ -197,6 +199,7 @@ def _read_gossip(fields: list[object]) -> Gossip:
         bus_port=number(fields[6], "bus port", most=65535),
         entries=tuple(map(_read_entry, _array(fields[7], "entries", GOSSIP_ENTRIES_MAX))),
         forgotten=_read_ids(fields[8]),
+        has_left=len(fields) > 9 and flag(fields[9], "left"),
     )
 
 

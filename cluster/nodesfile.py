@@ -2,7 +2,7 @@
 
 Lines as CLUSTER NODES shows them, with the bus port (`<id> host:port@busport flags 0 0 connected`),
 before them `vars boot <n> since <n> leaving yes|no`, and after them `vars peer <id> <boot> <since>`
-and `forgotten <id> [all]`. Disque's own file is read, too.
+and `forgotten <id> [all] [left]`. Disque's own file is read, too.
 
 Rebuilt, each with a warning: a damaged or repeated line of a peer, a cut last line, an unknown
 flag, a bad address, no `vars boot` line, too many lines. Fresh, without a warning: empty or blank
@@ -15,7 +15,7 @@ from __future__ import annotations
 import attrs
 
 from cluster.errors import NodesFileError
-from cluster.messages import FAILED, LEAVING, NOADDR, NUMBER_MAX, SUSPECT, is_host
+from cluster.messages import FAILED, LEAVING, LEFT, NOADDR, NUMBER_MAX, SUSPECT, is_host
 from cluster.nodeid import NodeId, is_node_id
 from cluster.peer import Address
 
@@ -24,7 +24,13 @@ FORGOTTEN_MAX = 10_000  # the newest are kept
 WARNINGS_MAX = 20
 
 MYSELF = "myself"
-_FLAG_NAMES = ((SUSPECT, "fail?"), (FAILED, "fail"), (NOADDR, "noaddr"), (LEAVING, "leaving"))
+_FLAG_NAMES = (
+    (SUSPECT, "fail?"),
+    (FAILED, "fail"),
+    (NOADDR, "noaddr"),
+    (LEAVING, "leaving"),
+    (LEFT, "left"),
+)
 _FLAGS = {name: flag for flag, name in _FLAG_NAMES}
 _IGNORED_FLAGS = frozenset(("noflags", "handshake", MYSELF))
 NOWHERE = Address("", 0, 0)
@@ -52,6 +58,7 @@ class StoredNodes:
     leaving: bool = False
     peers: tuple[StoredPeer, ...] = ()
     forgotten: tuple[tuple[NodeId, bool], ...] = ()  # (id, everywhere?), oldest first
+    drained: frozenset[NodeId] = frozenset()  # of those, that had handed everything over
     warnings: tuple[str, ...] = ()  # what was mended while reading
 
 
@@ -66,7 +73,8 @@ def format(nodes: StoredNodes) -> str:  # noqa: A001
     lines += [_file_line(peer.id, peer.address, peer.flags) for peer in nodes.peers]
     lines += [f"vars peer {p.id} {p.boot} {p.since}" for p in nodes.peers if p.boot or p.since]
     lines += [
-        f"forgotten {node}{' all' if everywhere else ''}" for node, everywhere in nodes.forgotten
+        f"forgotten {node}{' all' if everywhere else ''}{' left' if node in nodes.drained else ''}"
+        for node, everywhere in nodes.forgotten
     ]
     return "\n".join(lines) + "\n"
 
@@ -147,6 +155,7 @@ class _Reader:
         self.peers: dict[NodeId, StoredPeer] = {}
         self.boots: dict[NodeId, tuple[int, int]] = {}
         self.forgotten: dict[NodeId, bool] = {}
+        self.drained: list[NodeId] = []
 
     def line(self, index: int, line: str, *, is_cut: bool) -> None:
         words = line.split(" ")
@@ -193,6 +202,7 @@ class _Reader:
             leaving=leaving,
             peers=tuple(peers),
             forgotten=tuple(self.forgotten.items()),
+            drained=frozenset(self.drained) & self.forgotten.keys(),
             warnings=tuple(self.warnings),
         )
 
@@ -237,8 +247,10 @@ class _Reader:
         if len(words) < 2 or not is_node_id(words[1]):
             self._warn(index, line, "needs a node id, dropped")
             return
-        everywhere = words[2:3] == ["all"]
-        self.forgotten[NodeId(words[1])] = self.forgotten.get(NodeId(words[1]), False) or everywhere
+        node, everywhere = NodeId(words[1]), "all" in words[2:]
+        self.forgotten[node] = self.forgotten.get(node, False) or everywhere
+        if "left" in words[2:]:
+            self.drained.append(node)
 
     def _node(self, index: int, line: str, words: list[str]) -> None:
         is_self = MYSELF in line

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import attrs
 
-from cluster.messages import FAILED, LEAVING, NOADDR, SUSPECT
+from cluster.messages import FAILED, LEAVING, LEFT, NOADDR, SUSPECT
 
 if TYPE_CHECKING:
     from cluster.nodeid import NodeId
@@ -77,6 +77,7 @@ class Peer:
     boot: int = 0  # last heard of, 0 if none
     since: int = 0
     is_leaving: bool = False
+    has_left: bool = False  # and nobody needs anything from it any more
     is_suspect: bool = False
     is_failed: bool = False
     is_ghost: bool = False  # another id answers at its address
@@ -84,6 +85,7 @@ class Peer:
     dial: DialId | None = None
     link: ConnId | None = None
     inbound: ConnId | None = None
+    is_inbound_new_meet: bool = False  # it was dialed to meet us, and has said nothing yet
     ping_at_ms: int = 0  # when the next is due
     unanswered_since_ms: int | None = None  # oldest ping without a pong
     ponged_at_ms: int = 0
@@ -102,6 +104,7 @@ class Peer:
             | (FAILED if self.is_failed else 0)
             | (NOADDR if self.is_ghost else 0)
             | (LEAVING if self.is_leaving else 0)
+            | (LEFT if self.has_left else 0)
         )
 
     def suspects_gone(self) -> bool:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from cluster.messages import LEAVING
+from cluster.messages import LEAVING, LEFT
 from cluster.nodesfile import StoredNodes, StoredPeer, flag_names, join_host, node_line
 from cluster.peer import Address, Meeting, Peer
 from cluster.view import ClusterView, MemberView
@@ -25,10 +25,20 @@ class Self:
     identity: Identity
     host: str
     is_leaving: bool
+    has_left: bool = False
+
+    @property
+    def flags(self) -> int:
+        """As gossip tells them."""
+        return (LEAVING if self.is_leaving else 0) | (LEFT if self.has_left else 0)
 
 
 def make_view(
-    own: Self, peers: Mapping[NodeId, Peer], forgotten: frozenset[NodeId], node_timeout_ms: int
+    own: Self,
+    peers: Mapping[NodeId, Peer],
+    forgotten: frozenset[NodeId],
+    drained: frozenset[NodeId],
+    node_timeout_ms: int,
 ) -> ClusterView:
     """The picture for the rest of the node; members sorted by id."""
     members = {peer.id: _member(peer) for peer in peers.values()}
@@ -49,13 +59,14 @@ def make_view(
         self_id=identity.id,
         members={id_: members[id_] for id_ in sorted(members)},
         forgotten=forgotten,
+        drained=drained,
         node_timeout_ms=node_timeout_ms,
     )
 
 
 def make_table(own: Self, peers: Collection[Peer], meetings: Collection[Meeting]) -> str:
     """The text of CLUSTER NODES (reference 4.10): six fields a line, IPv6 in brackets, times in ms."""
-    flags = flag_names(LEAVING if own.is_leaving else 0, is_self=True)
+    flags = flag_names(own.flags, is_self=True)
     where = join_host(own.host, own.identity.port)
     lines = [node_line(own.identity.id, where, flags, 0, 0, is_connected=True)]
     for peer in peers:
@@ -75,7 +86,10 @@ def make_table(own: Self, peers: Collection[Peer], meetings: Collection[Meeting]
 
 
 def make_stored(
-    own: Self, peers: Collection[Peer], forgotten: Mapping[NodeId, bool]
+    own: Self,
+    peers: Collection[Peer],
+    forgotten: Mapping[NodeId, bool],
+    drained: frozenset[NodeId],
 ) -> StoredNodes:
     """What must survive a restart."""
     identity = own.identity
@@ -87,6 +101,7 @@ def make_stored(
         leaving=own.is_leaving,
         peers=tuple(StoredPeer(p.id, p.address, p.flags, p.boot, p.since) for p in peers),
         forgotten=tuple(forgotten.items()),
+        drained=drained,
     )
 
 

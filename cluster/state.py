@@ -35,9 +35,12 @@ class State:
 
     forgotten: dict[NodeId, bool] = attrs.Factory(dict)  # id -> everywhere?, oldest first
     forgotten_ids: frozenset[NodeId] = frozenset()
+    drained: frozenset[NodeId] = frozenset()  # of those, that had handed everything over before
+    has_left: bool = False  # this node has
     tombstones: list[NodeId] = attrs.Factory(list)  # those to gossip
     tombstone_cursor: int = 0
     forgotten_by: dict[NodeId, None] = attrs.Factory(dict)
+    is_called_back: bool = False
 
     dials_drawn: int = 0
     sent: int = 0
@@ -76,6 +79,9 @@ class State:
 
     def remember_forgotten(self, node: NodeId, *, everywhere: bool) -> None:
         """Add a tombstone; the oldest go over the bound."""
+        peer = self.peers.get(node)
+        if peer is not None and peer.has_left:
+            self.drained |= {node}
         self.forgotten[node] = everywhere
         while len(self.forgotten) > FORGOTTEN_MAX:
             del self.forgotten[next(iter(self.forgotten))]
@@ -84,12 +90,13 @@ class State:
     def forgotten_changed(self) -> None:
         """Renew what is derived from the tombstones."""
         self.forgotten_ids = frozenset(self.forgotten)
+        self.drained &= self.forgotten_ids
         self.tombstones = [node for node, everywhere in self.forgotten.items() if everywhere]
 
     def own(self) -> roster.Self:
         """This node as it shows itself."""
         host = self.identity.host or self.learned_host
-        return roster.Self(self.identity, host, self.is_leaving)
+        return roster.Self(self.identity, host, self.is_leaving, self.has_left)
 
     def learn_own_host(self, host: str) -> None:
         """From a socket's near end; a loopback address gives way to another, otherwise the first one stays."""

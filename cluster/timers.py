@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cluster import dialing, failure, forgetting, handshake, meetings, suspicion
-from cluster.nodeid import NodeId, is_node_id
 from cluster.peer import REFUSED_BACKOFF_MS, Meeting, Peer
 
 if TYPE_CHECKING:
@@ -57,10 +56,10 @@ def dial_lost(state: State, target: Peer | Meeting, reason: str) -> None:
     """A dial came to nothing: back off, and draw what the reason tells."""
     state.is_wakeup_known = False
     target.redial.fail(state.now_ms, state.node_timeout_ms, state.dice)
-    if reason.startswith(handshake.FORGOTTEN):
-        by = reason.removeprefix(handshake.FORGOTTEN)[:40]
-        if is_node_id(by):
-            forgetting.told_forgotten(state, NodeId(by))
+    forgetter = handshake.forgetter_in(reason)
+    # If it was this node that has forgotten the other, the other may soon come back as a new one.
+    if forgetter is not None and forgetter != state.identity.id:
+        forgetting.told_forgotten(state, forgetter)
         target.redial.due_at_ms = state.now_ms + REFUSED_BACKOFF_MS
     if isinstance(target, Meeting):
         meetings.failed(state, target, reason)

@@ -38,6 +38,8 @@ class ClusterView:
     members: Mapping[NodeId, MemberView]
     forgotten: frozenset[NodeId]
     node_timeout_ms: int
+    # of the forgotten: those that had handed everything over, so that no copy can come back from them
+    drained: frozenset[NodeId] = frozenset()
 
     @property
     def is_leaving(self) -> bool:

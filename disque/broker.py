@@ -110,11 +110,11 @@ class Broker:
         self._frozen_at_ms = self._now_ms
 
     def thaw(self) -> None:
-        """Records can be stored again. Messages that waited longer than a link lets them are as lost on the way (M12)."""
+        """Records can be stored again. Messages that waited longer than a link lets them are as lost on the way."""
         if self._frozen_at_ms is None:
             return
         if self._now_ms - self._frozen_at_ms > self.settings.limits.link_wait_max_ms:
-            self.engine.state.ready.messages.clear()
+            self.engine.drop_messages()
         self._frozen_at_ms = None
 
     # Clients
@@ -181,10 +181,13 @@ class Broker:
         Made by hand at a node that its cluster has forgotten, it takes the machine back under a new id (B2.8).
         """
         if not is_sticky and self.membership.statistics().forgotten_by:
-            self.membership.come_back(node_id_from_bytes(self._dice.randbytes(20)))
-            self._view = self.membership.view()
-            self.engine.come_back(self._view)
+            self._come_back()
         self.membership.meet(host, bus_port, is_sticky=is_sticky)
+
+    def _come_back(self) -> None:
+        self.membership.come_back(node_id_from_bytes(self._dice.randbytes(20)))
+        self._view = self.membership.view()
+        self.engine.come_back(self._view)
 
     def forget(self, node: NodeId, *, everywhere: bool = False) -> None:
         """CLUSTER FORGET; LocalProtocolError for an unknown node or this one."""
@@ -209,9 +212,10 @@ class Broker:
         self.engine.reset()
         self.membership.reset(new_id=new_id)
         if new_id is not None:
-            ready = self.engine.take_ready()
+            old = self.engine
             self.engine = self._new_engine()
-            self.engine.state.ready = ready
+            self.engine.set_logged(old.state.is_logged)
+            self.engine.state.ready = old.take_ready()
         self._pass_view_on()
 
     def set_leaving(self, leaving: bool) -> None:
@@ -219,15 +223,17 @@ class Broker:
         self.membership.set_leaving(leaving)
         self._pass_view_on()
 
-    def restored(self, *, since: int, queued: Iterable[bytes] = ()) -> None:
+    def restored(self, *, since: int, boot: int, queued: Iterable[bytes] = ()) -> None:
         """The log has been replayed; see Engine.restored. Before the first peer is met."""
-        self._identity = attrs.evolve(self._identity, since=since)
-        self.membership.set_since(since)
-        self.engine.restored(since=since, queued=queued)
+        self._identity = attrs.evolve(self._identity, since=since, boot=boot)
+        self.membership.set_boot(boot, since=since)
+        self.engine.restored(since=since, boot=boot, queued=queued)
 
     # Output
 
     def _pass_view_on(self) -> None:
+        if self.membership.is_called_back:
+            self._come_back()
         view = self.membership.view()
         if view is not self._view and self._frozen_at_ms is None:
             if view != self._view:
@@ -239,7 +245,7 @@ class Broker:
         self._pass_view_on()
         engine = self._take_engine_ready()
         limits = self.settings.limits
-        for peers, spoken in engine.messages.items():
+        for peers, spoken in engine.messages:
             statements = self._with_bodies(spoken)
             for part in wire.split(
                 statements,
@@ -249,6 +255,7 @@ class Broker:
                 payload = wire.encode(part)
                 for peer in peers:
                     self.membership.send(peer, payload)
+        self.membership.set_left(self._view.is_leaving and self.engine.is_safe_to_stop())
         cluster = self.membership.take_ready()
         replies = self._readable(engine.replies)
         notes, self._notes = [*self._notes, *cluster.notes], []

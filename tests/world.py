@@ -326,7 +326,7 @@ class World:
         assert node.engine is not None
         ready: Ready = node.engine.take_ready()
         by_id = {other.id: other for other in self.nodes.values()}
-        for peers, statements in ready.messages.items():
+        for peers, statements in ready.messages:
             parts = wire.split(
                 statements,
                 entries_max=self.limits.message_entries_max,

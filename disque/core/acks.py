@@ -109,7 +109,7 @@ def purge_here(state: State, name: bytes, node: NodeId, boot: int, seq: int) -> 
     if tally is None:
         return 0
     count = tally.delivered + tally.delayed + (0 if queue is None else len(queue))
-    queued = [] if queue is None else [key[2] for key in islice(queue.keys, _PURGE_STEP)]
+    queued = [] if queue is None else [job.id for job in islice(queue.jobs, _PURGE_STEP)]
     for id_ in queued:
         _cancel(state, state.jobs[id_], is_ordered=True)
     purge = Purge(name, list(state.jobs))

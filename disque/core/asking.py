@@ -42,6 +42,7 @@ from disque.core.state import Inquiry, State, fail, reply, salted, send, wake
 LENGTH, STATUS, HOLDERS, CANCEL, PURGE, OUTCOMES, NACK, ENQUEUE, DEQUEUE, WORKING, REVIVE = range(
     1, 12
 )
+ATTENDING = 13
 
 _WAIT_FIRST_MS = 20  # a WAITJOB asks again after this, doubling
 _WAIT_MAX_MS = 1_000
@@ -176,6 +177,23 @@ def _finish_status(state: State, inquiry: Inquiry) -> None:
         (b"nodes-silent", inquiry.silent),
     ]
     reply(state, inquiry.client, [item for pair in pairs for item in pair])
+
+
+# Subscriptions of a queue
+
+
+def count_attending(state: State, client: ClientId, command: cmd.CountAttending) -> None:
+    """The sum over the members that answer."""
+    _end_if_done(state, _ask_all(state, client, ATTENDING, None, queue=command.queue))
+
+
+def _answer_attending(state: State, _peer: NodeId, said: msg.Question) -> tuple[int, ...]:
+    return (state.topics.attending.get(said.queue, 0),)
+
+
+def _finish_attending(state: State, inquiry: Inquiry) -> None:
+    own = state.topics.attending.get(inquiry.queue, 0)
+    reply(state, inquiry.client, own + _sum_first(inquiry))
 
 
 # QPURGE, CANCELJOB
@@ -456,6 +474,7 @@ _ANSWER: Mapping[int, Callable[[State, NodeId, msg.Question], tuple[int, ...]]] 
     WORKING: _answer_each(working_here),
     REVIVE: _answer_each(revive_here),
     RETURNED: answer_returned,
+    ATTENDING: _answer_attending,
 }
 _FINISH: Mapping[int, Callable[[State, Inquiry], None]] = {
     LENGTH: _finish_length,
@@ -465,5 +484,6 @@ _FINISH: Mapping[int, Callable[[State, Inquiry], None]] = {
     PURGE: _finish_purge,
     OUTCOMES: _finish_outcomes,
     RETURNED: finish_returned,
+    ATTENDING: _finish_attending,
     **dict.fromkeys((NACK, ENQUEUE, DEQUEUE, WORKING, REVIVE), _finish_passed_on),
 }

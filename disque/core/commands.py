@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from disque.core.jobid import JobId
+from disque.core.topics import Topic
 from disque.core.value import value
 
 REPLICATE_MAX = 65_535  # copies of a job; Disque's
@@ -202,6 +203,68 @@ class Pause:
 
 
 @value
+class Publish:
+    """Give a message to all who have subscribed to its channel; headers as those of a job."""
+
+    channel: bytes
+    body: bytes
+    headers: Mapping[bytes, bytes] = NO_HEADERS
+
+
+@value
+class Subscribe:
+    """A connection, under an id of its own, wants what is published to these topics: replies of that id."""
+
+    subscriber: int
+    topics: tuple[Topic, ...]
+
+
+@value
+class Unsubscribe:
+    """A connection no longer wants these; `topics` None: any of channels or (is_pattern) of patterns."""
+
+    subscriber: int
+    topics: tuple[Topic, ...] | None
+    is_pattern: bool = False
+
+
+@value
+class NumSub:
+    """Count the subscriptions of channels, patterns not included."""
+
+    channels: tuple[bytes, ...]
+
+
+@value
+class CountReached:
+    """Count the subscriptions that a message to this channel would reach."""
+
+    channel: bytes
+
+
+@value
+class Attend:
+    """One subscription more (1) or less (-1) of a queue by a front end that subscribes: a number to be asked for."""
+
+    queue: bytes
+    change: int
+
+
+@value
+class CountAttending:
+    """Count the subscriptions of a queue on all nodes."""
+
+    queue: bytes
+
+
+@value
+class Renew:
+    """Keep jobs leased whose RETRY is the default one: who was handed them is alive. Answers the ids not known here."""
+
+    ids: tuple[JobId, ...]
+
+
+@value
 class FlushAll:
     """DEBUG FLUSHALL: forget all jobs and queues of this node."""
 
@@ -228,5 +291,13 @@ Command = (
     | QScan
     | JScan
     | Pause
+    | Publish
+    | Subscribe
+    | Unsubscribe
+    | NumSub
+    | CountReached
+    | Attend
+    | CountAttending
+    | Renew
     | FlushAll
 )

@@ -107,10 +107,8 @@ def set_burials(state: State, job: Job, burials: Burials | None) -> None:
 
 def take_out(state: State, job: Job, event: Event) -> JobQueue:
     """Take a queued copy out of its queue; returns the queue."""
-    assert job.queue_key is not None, f"{job.id!r} has no place in a queue"
     queue = state.queues[job.queue]
-    queue.keys.remove(job.queue_key)
-    job.queue_key = None
+    queue.jobs.remove(job)
     shift(state, job, event)
     return queue
 
@@ -323,7 +321,7 @@ def copy_record(job: Job) -> Record:
     """All that is stored of a live copy."""
     spec = job.live_spec
     stored_spec = (
-        spec.queue, spec.ctime, spec.retry_ms, spec.replicate, spec.is_explicit, spec.delay_ms, spec.ttl_ms,
+        job.ctime, spec.queue, spec.retry_ms, spec.replicate, spec.is_explicit, spec.delay_ms, spec.ttl_ms,
         spec.priority, spec.max_deliveries, spec.dead_queue, dict(spec.headers),
     )  # fmt: skip
     return Record("job", (job.id, stored_spec, job.body, *stored_facts(job)[1:]))

@@ -31,6 +31,7 @@ from disque.core.state import (
     GetWait,
     State,
     fail,
+    intern_spec,
     next_stamp,
     record,
     record_if_logged,
@@ -89,16 +90,14 @@ def enqueue(state: State, job: Job, *, was_nacked: bool = False) -> None:
     if is_spent_out(job):
         _bury_letter(state, job, DEAD_BY_NACK if was_nacked else DEAD_BY_RETRY)
     queue = queue_of(state, job.queue)
-    spec = job.live_spec
     shift(state, job, Event.QUEUE)
-    job.queue_key = (9 - spec.priority, spec.ctime, job.id)
     job.ask_round = 0
     job.queued_at = None
     job.is_unsure = False
     job.is_held = False
     set_role(state, job, Role.NONE)
     state.asks.pop(job.id, None)
-    queue.keys.add(job.queue_key)
+    queue.jobs.add(job)
     queue.jobs_in += 1
     queue.accessed_at = state.now_ms
     if job.was_queued:
@@ -141,8 +140,8 @@ def revive(state: State, job: Job) -> None:
 
 def next_job(state: State, queue: JobQueue) -> Job | None:
     """The job at the head that may be handed out; one that has reached its limit meanwhile is buried (B8.1)."""
-    while queue.keys:
-        job = state.jobs[queue.keys.first()[2]]
+    while queue.jobs:
+        job = queue.jobs.first()
         if not is_spent_out(job):
             return job
         take_out(state, job, Event.UNQUEUE)
@@ -177,6 +176,7 @@ def dispatch(state: State, job: Job, *, with_counters: bool) -> Delivery:
         job.live_spec.headers,
         job.nack_count if with_counters else None,
         job.additional_deliveries if with_counters else None,
+        job.retry_ms,
     )
 
 
@@ -219,7 +219,7 @@ def drop(state: State, job: Job) -> None:
 
 def serve(state: State, queue: JobQueue) -> None:
     """Give each waiting client one job, first come first served, while there are both."""
-    while queue.blocked and queue.keys and not queue.is_paused_out:
+    while queue.blocked and queue.jobs and not queue.is_paused_out:
         wait = state.getting[ClientId(next(iter(queue.blocked)))]
         job = next_job(state, queue)
         if job is None:
@@ -227,7 +227,7 @@ def serve(state: State, queue: JobQueue) -> None:
         delivery = dispatch(state, job, with_counters=wait.with_counters)
         end_get(state, wait)
         reply(state, wait.client, [delivery])
-    if not queue.keys:
+    if not queue.jobs:
         state.hungry[queue.name] = state.hungry.get(queue.name, False) or bool(queue.blocked)
 
 
@@ -249,14 +249,14 @@ def get_jobs(state: State, client: ClientId, command: cmd.GetJob) -> None:
     while is_progress and len(deliveries) < command.count:
         is_progress = False
         for queue in queues:
-            if not queue.keys or queue.is_paused_out:
+            if not queue.jobs or queue.is_paused_out:
                 continue
             job = next_job(state, queue)
             if job is None:
                 continue
             deliveries.append(dispatch(state, job, with_counters=command.with_counters))
             is_progress = True
-            if not queue.keys:
+            if not queue.jobs:
                 state.hungry.setdefault(queue.name, False)
             if len(deliveries) == command.count:
                 break
@@ -351,7 +351,8 @@ def store_copy(state: State, message: msg.ReplJob | msg.YourJobs, *, ask_at: int
     facts = message.facts
     job = Job(
         id=message.id,
-        spec=message.spec,
+        spec=intern_spec(state, message.spec),
+        ctime=message.ctime,
         body=message.body,
         state=JobState.ACTIVE,
         expires_at=state.now_ms + facts.expires_in,

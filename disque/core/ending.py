@@ -81,6 +81,7 @@ def new_end(
     entry = Job(
         id=job,
         spec=None,
+        ctime=0,
         body=None,
         state=JobState.DONE,
         expires_at=expires_at,
@@ -285,7 +286,7 @@ def dummy_answered(state: State, job: Job, peer: NodeId) -> None:
     """A member doesn't know the job of a dummy, or has but a dummy itself; when all say so, it ends (M14)."""
     answered = state.dummy_answers.setdefault(job.id, {})
     answered[peer] = None
-    if state.view.forgotten:
+    if state.view.forgotten - state.view.drained:
         return  # a machine that was forgotten may yet come back with its copy
     if all([node in answered or node == state.self_id for node in state.view.members]):
         remove(state, job)

@@ -24,6 +24,7 @@ from disque.core import (
     asking,
     external,
     federation,
+    handling,
     healing,
     inquiries,
     introspection,
@@ -31,6 +32,7 @@ from disque.core import (
     logged,
     memory,
     moves,
+    publishing,
     repair,
     replication,
     requeue,
@@ -111,6 +113,7 @@ class Engine:
         repair.repair_view_changed(state, before)
         leaving.leaving_view_changed(state)
         asking.inquiries_review(state)
+        publishing.topics_view_changed(state, before)
 
     def advance(self, now_ms: int) -> None:
         """Time has come to now_ms; fires what is due, at most `wakeups_a_turn` timers. Never goes back."""
@@ -130,9 +133,12 @@ class Engine:
             returning.thaw_for(state, command)
         _COMMANDS[type(command)](state, client, command)
         self._settle()
-        return not (
-            client in state.getting or client in state.adding_of or client in state.inquiry_of
-        )
+        return not self.is_waiting(client)
+
+    def is_waiting(self, client: ClientId) -> bool:
+        """True if a command of this client isn't answered yet."""
+        state = self.state
+        return client in state.getting or client in state.adding_of or client in state.inquiry_of
 
     def receive(self, peer: NodeId, boot: int, message: msg.Message) -> None:
         """A statement of a known peer at this boot; harmless whatever it says, in any order, any number of times."""
@@ -162,7 +168,12 @@ class Engine:
             end_get(state, wait)
         replication.adds_lost_client(state, client)
         inquiries.drop_of_client(state, client)
+        publishing.leave(state, client)
         self._settle()
+
+    def subscription_count(self, subscriber: ClientId) -> int:
+        """Topics that a connection has subscribed to."""
+        return self.state.topics.count_of(subscriber)
 
     # The log
 
@@ -173,11 +184,15 @@ class Engine:
         if record.kind in BASE_KINDS:
             logged.placed(state, record.fields[0], segment, offset, size)  # type: ignore[arg-type]
 
-    def restored(self, *, since: int | None = None, queued: Iterable[bytes] = ()) -> None:
-        """All records are in; `since` is the first boot that they cover whole (B6.7), None: as this engine was made.
+    def restored(
+        self, *, since: int | None = None, boot: int | None = None, queued: Iterable[bytes] = ()
+    ) -> None:
+        """All records are in; `since` is the first boot that they cover whole (B6.7). None: as this engine was made.
 
         `queued`: ids that lay in their queues at a clean stop and go back there (aof-enqueue-jobs-once).
         """
+        if boot is not None:
+            self.state.boot = boot
         if since is not None:
             self.state.since = since
         returning.restore_quarantine(self.state)
@@ -214,7 +229,7 @@ class Engine:
 
     def queued_ids(self) -> list[bytes]:
         """What lies in the queues, in their order."""
-        return [key[2] for queue in self.state.queues.values() for key in queue.keys]
+        return [job.id for queue in self.state.queues.values() for job in queue.jobs]
 
     def live_bytes(self) -> int:
         """About how many bytes a fresh log would take."""
@@ -236,9 +251,18 @@ class Engine:
 
     def take_ready(self) -> Ready:
         """All that is to be stored, sent and answered since the last call."""
-        ready = self.state.ready
-        self.state.ready = Ready()
+        state = self.state
+        ready, state.ready = state.ready, Ready()
+        if ready.messages:
+            state.batch_of.clear()
+            state.said_in.clear()
         return ready
+
+    def drop_messages(self) -> None:
+        """What is to be sent isn't: it is too old, as if lost on the way."""
+        state = self.state
+        for each in (state.ready.messages, state.batch_of, state.said_in):
+            each.clear()
 
     def statistics(self) -> introspection.Statistics:
         """The figures of INFO."""
@@ -303,7 +327,7 @@ def _queue_sweep_due(state: State, sweep: _QueueSweep) -> None:
 
 def _is_idle(state: State, queue: JobQueue) -> bool:
     now = state.now_ms
-    if queue.keys or queue.blocked or queue.pause:
+    if queue.jobs or queue.blocked or queue.pause:
         return False
     if any(until > now for _, until in queue.wanted.values()):
         return False
@@ -362,6 +386,10 @@ def flush_all(state: State) -> None:
     state.by_state = [0] * len(JobState)
     state.body_bytes = state.paged_bytes = 0
     state.total = Tally()
+
+
+def _renew(state: State, client: ClientId, command: cmd.Renew) -> None:
+    reply(state, client, [id_ for id_ in command.ids if not handling.renew_here(state, id_)])
 
 
 def _flush(state: State, client: ClientId, _command: cmd.FlushAll) -> None:
@@ -478,6 +506,8 @@ _MESSAGES: Mapping[type[Any], _Handler] = {
     msg.Kept: leaving.on_kept,
     msg.Question: asking.on_question,
     msg.Answer: asking.on_answer,
+    msg.Publish: publishing.on_publish,
+    msg.Subscribed: publishing.on_subscribed,
 }
 _COMMANDS: Mapping[type[Any], Callable[[State, ClientId, Any], None]] = {
     cmd.AddJob: replication.add_job,
@@ -501,6 +531,14 @@ _COMMANDS: Mapping[type[Any], Callable[[State, ClientId, Any], None]] = {
     cmd.QScan: scanning.queue_scan,
     cmd.JScan: scanning.job_scan,
     cmd.Pause: scanning.pause_queue,
+    cmd.Publish: publishing.publish,
+    cmd.Subscribe: publishing.subscribe,
+    cmd.Unsubscribe: publishing.unsubscribe,
+    cmd.NumSub: publishing.number_of_subscriptions,
+    cmd.CountReached: publishing.count_reached,
+    cmd.Attend: publishing.attend,
+    cmd.CountAttending: asking.count_attending,
+    cmd.Renew: _renew,
     cmd.FlushAll: _flush,
 }
 _DUE: Mapping[type[Any], Callable[[State, Any], None]] = {

@@ -34,7 +34,11 @@ def hand_over(state: State, wait: AddWait) -> None:
     assert body is not None, f"{job.id!r} has no body to give"
     if holding:
         node = salted(job.id, holding)[0]
-        send(state, (node,), msg.YourJobs(job.id, job.live_spec, body, facts_of(state, job)))
+        send(
+            state,
+            (node,),
+            msg.YourJobs(job.id, job.live_spec, job.ctime, body, facts_of(state, job)),
+        )
     remove(state, job)
     record(state, "gone", job.id)
 

@@ -42,15 +42,15 @@ def feed(state: State) -> None:
     while state.hungry:
         name, has_waiting = state.hungry.popitem()
         queue = state.queues.get(name)
-        if queue is not None and not queue.keys:
+        if queue is not None and not queue.jobs:
             _need_jobs(state, queue, has_waiting=has_waiting)
 
 
 def queue_due(state: State, queue: JobQueue) -> None:
     """The time to ask again, or to give what was asked for."""
-    if queue.blocked and not queue.keys:
+    if queue.blocked and not queue.jobs:
         _need_jobs(state, queue, has_waiting=True)
-    if queue.wanted and queue.keys:
+    if queue.wanted and queue.jobs:
         state.offered[queue.name] = None
 
 
@@ -138,7 +138,7 @@ def ask_newcomers(state: State, nodes: list[NodeId]) -> None:
     names = {name: None for wait in state.getting.values() for name in wait.queues}
     for name in names:
         queue = state.queues[name]
-        if not queue.keys and not queue.is_paused_out:
+        if not queue.jobs and not queue.is_paused_out:
             send(state, nodes, msg.NeedJobs(name, 1, True, _longest_wait(state, queue)))
 
 
@@ -150,7 +150,7 @@ def on_need_jobs(state: State, peer: NodeId, said: msg.NeedJobs) -> None:
         return
     queue.wanted.pop(peer, None)
     given = 0
-    if queue.keys and not queue.is_paused_out:
+    if queue.jobs and not queue.is_paused_out:
         share = count if len(queue) >= 2 * count else max(len(queue) // 2, 1)
         if _rate(state, queue):
             # We import them ourselves: a job for who waits, nothing for a stock.
@@ -159,7 +159,7 @@ def on_need_jobs(state: State, peer: NodeId, said: msg.NeedJobs) -> None:
     if given < count and said.has_waiting:
         remembered_ms = min(said.wait_ms or state.limits.wanted_ms, state.limits.wanted_ms)
         queue.wanted[peer] = (count - given, state.now_ms + remembered_ms)
-        if queue.keys:
+        if queue.jobs:
             _offer_later(state, queue)
 
 
@@ -180,7 +180,7 @@ def offer(state: State) -> None:
         is_importing = _rate(state, queue) > 0
         for peer in list(queue.wanted):
             _offer_to(state, queue, peer, most=1 if is_importing else len(queue))
-        if is_importing and queue.wanted and queue.keys:
+        if is_importing and queue.wanted and queue.jobs:
             _offer_later(state, queue)
 
 
@@ -198,7 +198,7 @@ def _give(state: State, queue: JobQueue, peer: NodeId, count: int) -> int:
     if peer not in state.up_set or state.view.members[peer].is_leaving:
         return 0
     given = 0
-    while given < count and queue.keys:
+    while given < count and queue.jobs:
         job = next_job(state, queue)
         if job is None:
             break
@@ -224,7 +224,7 @@ def give_copy(state: State, job: Job, peer: NodeId) -> None:
     job.ask_at = state.now_ms + job.retry_ms
     body = job.body
     assert body is not None, f"{job.id!r} has no body to give"
-    send(state, (peer,), msg.YourJobs(job.id, job.live_spec, body, facts_of(state, job)))
+    send(state, (peer,), msg.YourJobs(job.id, job.live_spec, job.ctime, body, facts_of(state, job)))
     book(state, job)
 
 
@@ -242,7 +242,7 @@ def on_your_jobs(state: State, peer: NodeId, said: msg.YourJobs) -> None:
     job = state.jobs.get(said.id)
     if job is None:
         job = store_copy(state, said, ask_at=0)
-    elif said.spec != job.spec:
+    elif said.spec != job.spec or said.ctime != job.ctime:
         state.counts.spec_conflicts += 1
         return
     else:

@@ -118,13 +118,31 @@ def working_here(state: State, id_: JobId) -> int:
     if job.expires_at - state.now_ms < job.live_spec.ttl_ms // 2:
         return WORKING_TOO_LATE
     if job.retry_ms and job.state in (JobState.ACTIVE, JobState.QUEUED):
-        end = state.now_ms + job.retry_ms
-        job.leases = {**job.leases, state.self_id: (next_stamp(state, job), end)}
-        job.is_held = False
-        record_lease(state, job)
-        state.asks.pop(job.id, None)
-        if job.role is Role.DELAYED:
-            set_role(state, job, Role.NONE)
-        obey_lease(state, job)
-        tell_others(state, job, msg.Leased)
+        _lease_again(state, job)
     return WORKING_DONE + job.retry_ms // 1000
+
+
+def _lease_again(state: State, job: Job) -> None:
+    end = state.now_ms + job.retry_ms
+    job.leases = {**job.leases, state.self_id: (next_stamp(state, job), end)}
+    job.is_held = False
+    record_lease(state, job)
+    state.asks.pop(job.id, None)
+    if job.role is Role.DELAYED:
+        set_role(state, job, Role.NONE)
+    obey_lease(state, job)
+    tell_others(state, job, msg.Leased)
+
+
+def renew_here(state: State, id_: JobId) -> bool:
+    """Renew the lease of a job that this node was the last to hand out; False if it isn't its to renew any more.
+
+    Only a default RETRY is renewed, for the whole life of the job: who fixed a RETRY wants the job back after it.
+    """
+    job = state.jobs.get(id_)
+    if job is None or job.state is not JobState.ACTIVE or job.role is not Role.DELIVERED:
+        return False
+    spec = job.live_spec
+    if spec.retry_ms == state.limits.retry_default_ms(spec.ttl_ms):
+        _lease_again(state, job)
+    return True

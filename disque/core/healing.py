@@ -82,12 +82,9 @@ def on_heal(state: State, peer_id: NodeId, said: msg.Heal) -> None:
 def request_walk(state: State, peer: Peer) -> None:
     """Walk over all that is shared with a peer; one under way goes once around instead of starting again (B4.7)."""
     walk = peer.walk
-    limits = state.limits
     if walk is None:
         ids, ends = _ids_to_say(state)
         walk = peer.walk = Walk(peer.id, ids, ends)
-        if state.now_ms - peer.heal_next_at > limits.heal_gap_max_ms:
-            peer.heal_gap_ms = limits.heal_gap_first_ms
         wake(state, walk, peer.heal_next_at)
     elif walk.position == 0 and walk.batch_end == 0:
         walk.ids, walk.ends = _ids_to_say(state)  # it hasn't begun, and what it would say is old
@@ -147,7 +144,7 @@ def _say_again(state: State, job: Job, peer: NodeId) -> bool:
         return False
     if job.state is JobState.WAITING:
         assert job.body is not None
-        copy = msg.ReplJob(job.id, job.live_spec, job.body, facts_of(state, job))
+        copy = msg.ReplJob(job.id, job.live_spec, job.ctime, job.body, facts_of(state, job))
         send(state, (peer,), copy)
     else:
         send(state, (peer,), msg.Told(job.id, facts_of(state, job)))
@@ -155,11 +152,12 @@ def _say_again(state: State, job: Job, peer: NodeId) -> bool:
 
 
 def _end_walk(state: State, walk: Walk) -> None:
-    """Around once; again after a growing gap if it was asked for meanwhile."""
+    """Around once; again, if it was asked for meanwhile, after a gap that grows with the length of the way (B4.7)."""
     peer = peer_of(state, walk.peer)
+    limits = state.limits
     peer.walk = None
-    peer.heal_next_at = state.now_ms + peer.heal_gap_ms
-    peer.heal_gap_ms = min(peer.heal_gap_ms * 2, state.limits.heal_gap_max_ms)
+    gap = len(walk.ids) // limits.heal_pace
+    peer.heal_next_at = state.now_ms + min(max(gap, limits.heal_gap_min_ms), limits.heal_gap_max_ms)
     if walk.is_due_again:
         request_walk(state, peer)
 

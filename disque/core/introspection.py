@@ -8,7 +8,7 @@ from disque.core.copies import others
 from disque.core.delivery import due_at
 from disque.core.job import DEAD_BY_NACK, DEAD_BY_RETRY, Job, JobState, Paged
 from disque.core.jobid import JobId
-from disque.core.jobqueue import JobQueue
+from disque.core.jobqueue import JobQueue, place_of
 from disque.core.memory import used_memory
 from disque.core.ready import ClientId, NilArray, Reply
 from disque.core.state import State, Tally, is_counted, reply
@@ -113,7 +113,7 @@ def shown(state: State, job: Job) -> list[Reply]:
         (b"state", _STATE_NAMES[job.state]),
         (b"repl", spec.replicate if spec is not None else 0),
         (b"ttl", max(0, job.expires_at - now) // 1000),
-        (b"ctime", spec.ctime if spec is not None else 0),
+        (b"ctime", job.ctime),
         (b"delay", spec.delay_ms // 1000 if spec is not None else 0),
         (b"retry", spec.retry_ms // 1000 if spec is not None else 0),
         (b"nacks", job.nack_count),
@@ -128,6 +128,10 @@ def shown(state: State, job: Job) -> list[Reply]:
         (b"deliveries", job.delivery_count),
         (b"dead-letter", spec.dead_queue if spec is not None else None),
         (b"reason", _death_reason(job)),
+        (
+            b"headers",
+            [] if spec is None else [each for pair in spec.headers.items() for each in pair],
+        ),
     ]
     return [item for pair in pairs for item in pair]
 
@@ -177,8 +181,8 @@ def status_of(state: State, name: bytes) -> tuple[int, ...]:
 
 def oldest_ctime(queue: JobQueue) -> int | None:
     """ctime of the oldest queued job, whatever its priority; None if the queue is empty."""
-    firsts = [queue.keys.first_from((rank, 0, JobId(b""))) for rank in range(10)]
-    return min([key[1] for key in firsts if key is not None], default=None)
+    firsts = [queue.jobs.first_from((rank, 0, JobId(b""))) for rank in range(10)]
+    return min([job.ctime for job in firsts if job is not None], default=None)
 
 
 def queue_status(state: State, client: ClientId, command: cmd.QStat) -> None:
@@ -214,7 +218,7 @@ def check(state: State) -> None:
     """Assert the invariants that one node can see (merge-rules C: S1, S9-S11, S14); costs a scan, for tests."""
     by_state = [0] * len(JobState)
     body_bytes = paged_bytes = 0
-    placed: dict[bytes, int] = {}
+    queued: dict[bytes, list[Job]] = {}
     for id_, job in state.jobs.items():
         assert id_ == job.id
         by_state[job.state] += 1
@@ -224,18 +228,18 @@ def check(state: State) -> None:
             body_bytes += len(job.body)
         assert id_ not in state.tombstones, f"{id_!r} is known and buried"
         assert id_ not in state.long_tombstones, f"{id_!r} is known and buried"
-        assert (job.queue_key is not None) == (job.state is JobState.QUEUED), f"{job}"
         if job.state is JobState.QUEUED:
-            placed[job.queue] = placed.get(job.queue, 0) + 1
+            queued.setdefault(job.queue, []).append(job)
         _check_job(state, job)
     assert by_state == state.by_state, f"counted {by_state}, kept {state.by_state}"
     assert body_bytes == state.body_bytes, f"counted {body_bytes}, kept {state.body_bytes}"
     assert paged_bytes == state.paged_bytes, f"counted {paged_bytes}, kept {state.paged_bytes}"
     for name, queue in state.queues.items():
-        assert len(queue) == placed.get(name, 0), f"queue {name!r} has {len(queue)} keys"
-        assert not (queue.keys and queue.blocked) or queue.is_paused_out, (
+        assert list(queue.jobs) == sorted(queued.pop(name, []), key=place_of), f"order of {name!r}"
+        assert not (queue.jobs and queue.blocked) or queue.is_paused_out, (
             f"{name!r}: jobs beside waiters"
         )
+    assert not queued, f"in no queue: {queued}"
     _check_waits(state)
 
 

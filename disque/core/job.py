@@ -83,10 +83,9 @@ class Reason(enum.IntEnum):
 
 @value
 class JobSpec:
-    """What the producer fixed; immutable, compared as a whole (M1). Times in ms."""
+    """What the producer fixed, but for the time; immutable, shared by jobs, compared as a whole (M1). Times in ms."""
 
     queue: bytes
-    ctime: int  # ms x 1,000,000, unique and rising at the node that created it
     retry_ms: int
     replicate: int
     is_explicit: bool  # REPLICATE was given: a promise, not an aim
@@ -127,6 +126,9 @@ class Job:
 
     id: JobId
     spec: JobSpec | None
+    ctime: (
+        int  # ms x 1,000,000, unique and rising at the node that created it (M1); 0 without a spec
+    )
     body: bytes | Paged | None  # None once done
     state: JobState
     expires_at: int  # ms (M12)
@@ -156,7 +158,6 @@ class Job:
     is_held: bool = False
     is_unsure: bool = False  # back from a restart: ask before queueing, wait for the answers (B1.9)
     wake_at: int | None = None  # ms; the agenda's
-    queue_key: tuple[int, int, JobId] | None = None  # its place in the queue while QUEUED
     segment: int = 0  # of the log, where its newest base record lies; 0: not stored yet
 
     def move(self, event: Event) -> None:

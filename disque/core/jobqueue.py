@@ -1,6 +1,6 @@
 """A queue at one node: its jobs in order, who waits for them, and what it knows of other nodes' need.
 
-Jobs are kept in sorted pages: an insert at the end or a pop at the front moves few entries, any other costs a bisect
+Jobs are kept in sorted pages: an insert at the end or a take at the front moves few entries, any other costs a bisect
 and a short memmove, and nothing is ever left behind to be swept.
 """
 
@@ -13,50 +13,57 @@ from typing import TypeAlias
 import attrs
 
 from cluster.nodeid import NodeId
+from disque.core.job import Job
 from disque.core.jobid import JobId
 
 _PAGE_MAX = 512  # a page is split in two beyond this
 
 # (9 - priority, ctime, id): high priority first, then age, then id.
-QueueKey: TypeAlias = tuple[int, int, JobId]
+Place: TypeAlias = tuple[int, int, JobId]
 
 PAUSE_IN = 1
 PAUSE_OUT = 2
 
 
+def place_of(job: Job) -> Place:
+    """Where a job stands in the order of its queue; never changes."""
+    return (9 - job.live_spec.priority, job.ctime, job.id)
+
+
 class SortedPages:
-    """A sorted list of distinct keys, cut into pages."""
+    """Jobs in the order of their places, cut into pages."""
 
     def __init__(self) -> None:
-        self._pages: list[list[QueueKey]] = []
-        self._lasts: list[QueueKey] = []  # the last key of each page
+        self._pages: list[list[Job]] = []
+        self._lasts: list[Place] = []  # that of the last job of each page
         self._length = 0
 
     def __len__(self) -> int:
         return self._length
 
-    def __iter__(self) -> Iterator[QueueKey]:
+    def __iter__(self) -> Iterator[Job]:
         for page in self._pages:
             yield from page
 
-    def __reversed__(self) -> Iterator[QueueKey]:
+    def __reversed__(self) -> Iterator[Job]:
         for page in reversed(self._pages):
             yield from reversed(page)
 
-    def add(self, key: QueueKey) -> None:
-        """Insert a key that isn't there yet."""
+    def add(self, job: Job) -> None:
+        """Insert a job that isn't there yet."""
         self._length += 1
+        place = place_of(job)
         if not self._pages:
-            self._pages.append([key])
-            self._lasts.append(key)
+            self._pages.append([job])
+            self._lasts.append(place)
             return
-        if key > self._lasts[-1]:
+        if place > self._lasts[-1]:
             at = len(self._pages) - 1
-            self._pages[at].append(key)
-            self._lasts[at] = key
+            self._pages[at].append(job)
+            self._lasts[at] = place
         else:
-            at = bisect_left(self._lasts, key)
-            insort(self._pages[at], key)
+            at = bisect_left(self._lasts, place)
+            insort(self._pages[at], job, key=place_of)
         if len(self._pages[at]) > _PAGE_MAX:
             self._split(at)
 
@@ -65,36 +72,34 @@ class SortedPages:
         half = len(page) // 2
         self._pages.insert(at + 1, page[half:])
         del page[half:]
-        self._lasts.insert(at, page[-1])
+        self._lasts.insert(at, place_of(page[-1]))
 
-    def remove(self, key: QueueKey) -> None:
-        """Take out a key; KeyError if it isn't there."""
-        at = bisect_left(self._lasts, key)
+    def remove(self, job: Job) -> None:
+        """Take out a job; KeyError if it isn't there."""
+        if self._pages and self._pages[0][0] is job:
+            self._delete(0, 0)
+            return
+        place = place_of(job)
+        at = bisect_left(self._lasts, place)
         if at == len(self._pages):
-            raise KeyError(key)
+            raise KeyError(job.id)
         page = self._pages[at]
-        index = bisect_left(page, key)
-        if page[index] != key:
-            raise KeyError(key)
+        index = bisect_left(page, place, key=place_of)
+        if page[index] is not job:
+            raise KeyError(job.id)
         self._delete(at, index)
 
-    def first(self) -> QueueKey:
-        """The smallest key; IndexError if empty."""
+    def first(self) -> Job:
+        """The next job; IndexError if there is none."""
         return self._pages[0][0]
 
-    def first_from(self, key: QueueKey) -> QueueKey | None:
-        """The smallest key that isn't smaller than this one, None if there is none."""
-        at = bisect_left(self._lasts, key)
+    def first_from(self, place: Place) -> Job | None:
+        """The first job at this place or behind it, None if there is none."""
+        at = bisect_left(self._lasts, place)
         if at == len(self._pages):
             return None
         page = self._pages[at]
-        return page[bisect_left(page, key)]
-
-    def pop_first(self) -> QueueKey:
-        """Take out the smallest key; IndexError if empty."""
-        key = self._pages[0][0]
-        self._delete(0, 0)
-        return key
+        return page[bisect_left(page, place, key=place_of)]
 
     def _delete(self, at: int, index: int) -> None:
         page = self._pages[at]
@@ -104,7 +109,7 @@ class SortedPages:
             del self._pages[at]
             del self._lasts[at]
         elif index == len(page):
-            self._lasts[at] = page[-1]
+            self._lasts[at] = place_of(page[-1])
 
 
 @attrs.define(eq=False)
@@ -114,7 +119,7 @@ class JobQueue:
     name: bytes
     created_at: int
     accessed_at: int
-    keys: SortedPages = attrs.Factory(SortedPages)
+    jobs: SortedPages = attrs.Factory(SortedPages)
     blocked: dict[int, None] = attrs.Factory(dict)  # clients in GETJOB, first come first served
     jobs_in: int = 0
     jobs_out: int = 0
@@ -140,7 +145,7 @@ class JobQueue:
     wake_at: int | None = None  # the agenda's
 
     def __len__(self) -> int:
-        return len(self.keys)
+        return len(self.jobs)
 
     @property
     def is_paused_in(self) -> bool:

@@ -97,7 +97,7 @@ def _copy_to_heirs(state: State, job: Job, candidates: list[NodeId], count: int)
     body = job.body
     assert body is not None, f"{job.id!r} is live without a body"
     add_holders(state, job, targets)
-    send(state, targets, msg.ReplJob(job.id, job.live_spec, body, facts_of(state, job)))
+    send(state, targets, msg.ReplJob(job.id, job.live_spec, job.ctime, body, facts_of(state, job)))
 
 
 def on_kept(state: State, peer: NodeId, said: msg.Kept) -> None:

@@ -50,7 +50,10 @@ class Limits:
     # Healing (B4)
     heal_batch: int = 500  # ids in a message of the walk
     heal_answer_ms: int = 2_000  # a batch unanswered for so long is said again
-    heal_gap_first_ms: int = 1_000  # between two walks to one peer, doubling
+    # Between two walks to one peer there is time for as many ids again: flapping costs half the pace, a small store
+    # is healed soon after the last flap.
+    heal_pace: int = 20  # ids a ms
+    heal_gap_min_ms: int = 1_000
     heal_gap_max_ms: int = 30_000
 
     # Federation
@@ -81,7 +84,16 @@ class Limits:
     queue_sweep_ms: int = 1_000  # how often some queues are looked at
     queue_sweep_count: int = 1_000  # how many at a time
 
+    # Topics
+    subscriptions_max: int = 2_000_000  # of one node; some 300 bytes each
+    topic_name_bytes_max: int = 1_024  # a name costs a look-up for each length that a prefix has
+    topics_told_max: int = 20_000  # names whose counts a node tells, and keeps of one peer
+
     # Work a turn
     wakeups_a_turn: int = 2_000  # timers fired in one advance
     message_entries_max: int = 500  # entries of one bus message
     message_bytes_max: int = 1 << 20  # a message is closed when its bodies reach this
+
+    def retry_default_ms(self, ttl_ms: int) -> int:
+        """RETRY of a job that was added without one: a tenth of its TTL in whole seconds, within bounds."""
+        return max(min(ttl_ms // 10_000, self.retry_default_max_ms // 1_000), 1) * 1_000

@@ -12,12 +12,13 @@ from disque.core.copies import remove
 from disque.core.state import Mark, State, Tombstone, record
 
 BASE_BYTES = 1 << 20  # a node without jobs
-JOB_BYTES = 800  # a live copy without its body
+JOB_BYTES = 600  # a live copy without its body
 END_BYTES = 500  # a done entry, dummies included
 TOMBSTONE_BYTES = 400
 MARK_BYTES = 300
 QUEUE_BYTES = 700
 WAIT_BYTES = 500  # a blocked client
+SUBSCRIPTION_BYTES = 300  # of a topic
 PAGE_PERCENT = 60  # of maxmemory; above it, with a log, bodies go to disk, before peers are asked
 PAGE_MIN_BYTES = 256
 _EVICT_STEP = 1_000  # things evicted at a time
@@ -44,6 +45,7 @@ def used_memory(state: State) -> int:
         + (len(state.marks) + len(state.expired)) * MARK_BYTES
         + len(state.queues) * QUEUE_BYTES
         + (len(state.getting) + len(state.adding)) * WAIT_BYTES
+        + state.topics.size * SUBSCRIPTION_BYTES
         + state.shell_bytes
     )
 

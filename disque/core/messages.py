@@ -42,6 +42,7 @@ class ReplJob:
 
     id: JobId
     spec: JobSpec
+    ctime: int
     body: bytes | Paged
     facts: Facts
 
@@ -168,6 +169,7 @@ class YourJobs:
 
     id: JobId
     spec: JobSpec
+    ctime: int
     body: bytes | Paged
     facts: Facts
 
@@ -185,6 +187,7 @@ class Move:
     settled: int
     id: JobId
     spec: JobSpec
+    ctime: int
     body: bytes | Paged
     expires_in: int
     due_in: int = 0  # rest of DELAY
@@ -298,6 +301,25 @@ class Answer:
     numbers: tuple[int, ...]
 
 
+@value
+class Publish:
+    """Give this to your subscribers; said once, to all who can be reached."""
+
+    channel: bytes
+    headers: Mapping[bytes, bytes]
+    body: bytes
+
+
+@value
+class Subscribed:
+    """So many subscriptions of a topic are here; `is_anew`: forget what I said of others before."""
+
+    kind: int
+    name: bytes
+    count: int
+    is_anew: bool
+
+
 Message: TypeAlias = (
     ReplJob
     | GotJob
@@ -327,4 +349,6 @@ Message: TypeAlias = (
     | Kept
     | Question
     | Answer
+    | Publish
+    | Subscribed
 )

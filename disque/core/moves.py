@@ -24,6 +24,7 @@ from disque.core.state import (
     OpenMove,
     Peer,
     State,
+    intern_spec,
     is_willing,
     peer_of,
     record,
@@ -63,7 +64,9 @@ def open_move(state: State, job: Job, node: NodeId) -> None:
     now = state.now_ms
     expires_in, due_in = max(0, job.expires_at - now), max(0, job.not_before - now)
     settled = _settled(state, peer)
-    move = msg.Move(state.boot, boot, n, settled, job.id, job.live_spec, body, expires_in, due_in)
+    move = msg.Move(
+        state.boot, boot, n, settled, job.id, job.live_spec, job.ctime, body, expires_in, due_in
+    )
     send(state, (node,), move)
     if peer.wake_at is None:
         peer.move_round = 0
@@ -135,7 +138,8 @@ def _own(state: State, said: msg.Move) -> None:
         return  # dispatched or cancelled here: it must not live a second time
     job = Job(
         id=said.id,
-        spec=said.spec,
+        spec=intern_spec(state, said.spec),
+        ctime=said.ctime,
         body=said.body,
         state=JobState.ACTIVE,
         expires_at=expires_at,

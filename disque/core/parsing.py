@@ -25,7 +25,9 @@ from disque.core.commands import (
     GlobalQLen,
     JScan,
     Nack,
+    NumSub,
     Pause,
+    Publish,
     QLen,
     QPeek,
     QPurge,
@@ -38,6 +40,7 @@ from disque.core.commands import (
 )
 from disque.core.integers import INT64_MAX, parse_int
 from disque.core.jobid import JobId, parse_job_ids
+from disque.core.topics import Kind, Topic
 from disque.errors import CommandError
 
 WAITJOB_IDS_MAX = 1_024
@@ -360,6 +363,28 @@ def _pause(name: bytes, args: list[bytes]) -> Command:
     return Pause(args[0], flags, is_cluster)
 
 
+def _publish(name: bytes, args: list[bytes]) -> Command:
+    if len(args) != 2:
+        raise _wrong_count(name)
+    channel, body = args
+    return Publish(channel, body)
+
+
+def _pubsub(_name: bytes, args: list[bytes]) -> Command:
+    if not args or args[0].lower() != b"numsub":
+        raise CommandError("Unknown PUBSUB subcommand or wrong number of arguments")
+    return NumSub(tuple(args[1:]))
+
+
+def parse_pattern(text: bytes) -> Topic:
+    """A pattern of PSUBSCRIBE: a name, or a prefix and one final star. CommandError for any other special character."""
+    name = text[:-1] if text.endswith(b"*") else text
+    if any([special in name for special in b"*?[]\\"]):
+        shown = text[:128].decode("utf-8", "surrogateescape")
+        raise CommandError(f"Patterns are a prefix followed by *: '{shown}'")
+    return (Kind.NAME if name == text else Kind.PREFIX, name)
+
+
 _PARSERS: Mapping[bytes, Callable[[bytes, list[bytes]], Command]] = {
     b"addjob": _add_job,
     b"getjob": _get_job,
@@ -382,6 +407,8 @@ _PARSERS: Mapping[bytes, Callable[[bytes, list[bytes]], Command]] = {
     b"qscan": _queue_scan,
     b"jscan": _job_scan,
     b"pause": _pause,
+    b"publish": _publish,
+    b"pubsub": _pubsub,
 }
 
 PARSED = frozenset(_PARSERS)  # the names `parse` takes

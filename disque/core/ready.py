@@ -22,6 +22,8 @@ __all__ = [
     "Failure",
     "NilArray",
     "Paged",
+    "Published",
+    "Pushes",
     "Ready",
     "Record",
     "Reply",
@@ -53,7 +55,10 @@ class NilArray:
 
 @value
 class Delivery:
-    """One job handed to a client. `nacks` and `additional` are None unless counters were asked for."""
+    """One job handed to a client. `nacks` and `additional` are None unless counters were asked for.
+
+    `retry_ms` is the length of the lease, 0: it won't be handed out again.
+    """
 
     id: bytes
     queue: bytes
@@ -61,11 +66,30 @@ class Delivery:
     headers: Mapping[bytes, bytes]
     nacks: int | None = None
     additional: int | None = None
+    retry_ms: int = 0
+
+
+@value
+class Published:
+    """A message of a topic for one of its subscribers; `pattern` as it was subscribed to, None: the channel itself."""
+
+    channel: bytes
+    pattern: bytes | None
+    body: bytes
+    headers: Mapping[bytes, bytes]
+
+
+@value
+class Pushes:
+    """Several replies to one command, each an array: what SUBSCRIBE and its like answer."""
+
+    each: tuple[list[Reply], ...]
 
 
 # The broker reads a Paged body before a reply leaves the pure part.
 Reply: TypeAlias = (
-    "int | bytes | None | Status | Failure | NilArray | Delivery | Paged | list[Reply]"
+    "int | bytes | None | Status | Failure | NilArray | Delivery | Paged"
+    " | Published | Pushes | list[Reply]"
 )
 
 # A base record says the whole present state of its id, with the increments that directly follow it.
@@ -97,5 +121,6 @@ class Ready:
     """Turn it into bytes before the next input: it may point at live jobs."""
 
     records: list[Record] = attrs.Factory(list)
-    messages: dict[tuple[NodeId, ...], list[Message]] = attrs.Factory(dict)  # by set of recipients
+    # batches, each to a set of peers: what is said of one job leaves in the order in which it was said
+    messages: list[tuple[tuple[NodeId, ...], list[Message]]] = attrs.Factory(list)
     replies: list[tuple[ClientId, Reply]] = attrs.Factory(list)

@@ -186,7 +186,9 @@ def repair_due(state: State, repair: Repair) -> None:
     repair.tried[target] = None
     body = job.body
     assert body is not None, f"{job.id!r} is live without a body"
-    send(state, (target,), msg.ReplJob(job.id, job.live_spec, body, facts_of(state, job)))
+    send(
+        state, (target,), msg.ReplJob(job.id, job.live_spec, job.ctime, body, facts_of(state, job))
+    )
     wake(state, repair, now + _SILENCE_MS)
 
 

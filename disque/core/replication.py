@@ -45,6 +45,7 @@ from disque.core.state import (
     copy_count,
     fail,
     intern_nodes,
+    intern_spec,
     is_counted,
     is_willing,
     note_refusal,
@@ -172,13 +173,11 @@ def _make_job(state: State, command: cmd.AddJob, aim: int) -> Job:
     limits, now = state.limits, state.now_ms
     retry_ms = command.retry_ms
     if retry_ms is None:
-        seconds = min(command.ttl_ms // 10_000, limits.retry_default_max_ms // 1000)
-        retry_ms = max(seconds, 1) * 1000
+        retry_ms = limits.retry_default_ms(command.ttl_ms)
     max_deliveries, dead_queue = _delivery_limit(state, command)
     state.last_ctime = max(now * 1_000_000, state.last_ctime + 1)
     spec = JobSpec(
         queue=command.queue,
-        ctime=state.last_ctime,
         retry_ms=retry_ms,
         replicate=aim,
         is_explicit=command.replicate is not None,
@@ -192,7 +191,8 @@ def _make_job(state: State, command: cmd.AddJob, aim: int) -> Job:
     entropy = state.dice.randbytes(18)
     return Job(
         id=make_job_id(state.self_id, entropy, ttl_ms=spec.ttl_ms, is_retried=retry_ms > 0),
-        spec=spec,
+        spec=intern_spec(state, spec),
+        ctime=state.last_ctime,
         body=command.body,
         state=JobState.ACTIVE,
         expires_at=now + spec.ttl_ms,
@@ -224,7 +224,7 @@ def _pick(state: State, job: Job, count: int) -> tuple[NodeId, ...]:
 def _copy_for(state: State, job: Job) -> msg.ReplJob:
     body = job.body
     assert body is not None, f"{job.id!r} has no body to copy"
-    return msg.ReplJob(job.id, job.live_spec, body, facts_of(state, job))
+    return msg.ReplJob(job.id, job.live_spec, job.ctime, body, facts_of(state, job))
 
 
 def _new_wait(state: State, client: ClientId, command: cmd.AddJob, job: Job) -> AddWait:
@@ -377,7 +377,7 @@ def on_repl_job(state: State, peer: NodeId, said: msg.ReplJob) -> None:
 
 
 def _another_copy(state: State, peer: NodeId, job: Job, said: msg.ReplJob) -> None:
-    if said.spec != job.spec:
+    if said.spec != job.spec or said.ctime != job.ctime:
         state.counts.spec_conflicts += 1
         return
     absorb(state, job, said.facts)

@@ -21,6 +21,7 @@ from disque.core.state import (
     Tombstone,
     intern_claims,
     intern_nodes,
+    intern_spec,
     members_of,
     peer_of,
     record,
@@ -40,9 +41,11 @@ def _job(state: State, id_: Any, spec: Any, body: Any, *facts: Any) -> None:
         _facts(state, id_, *facts)
         return
     forget_tombstone(state, id_)
+    ctime, *terms = spec
     job = Job(
         id=id_,
-        spec=JobSpec(*spec),
+        spec=intern_spec(state, JobSpec(*terms)),
+        ctime=ctime,
         body=body,
         state=JobState.ACTIVE,
         expires_at=facts[-2],
@@ -116,7 +119,7 @@ def _done(state: State, id_: Any, reason: Any, holders: Any, told: Any, expires_
     forget_tombstone(state, id_)
     job = state.jobs.get(id_)
     if job is None:
-        job = Job(id=id_, spec=None, body=None, state=JobState.DONE, expires_at=expires_at)
+        job = Job(id=id_, spec=None, ctime=0, body=None, state=JobState.DONE, expires_at=expires_at)
         insert(state, job)
     elif not job.is_done:
         free_body(state, job)

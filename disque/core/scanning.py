@@ -30,10 +30,8 @@ def queue_peek(state: State, client: ClientId, command: cmd.QPeek) -> None:
     queue = state.queues.get(command.queue)
     found: list[Reply] = []
     if queue is not None:
-        keys = iter(queue.keys) if command.count > 0 else reversed(queue.keys)
-        for _, _, id_ in islice(keys, abs(command.count)):
-            job = state.jobs[id_]
-            found.append([queue.name, id_, job.body])
+        jobs = iter(queue.jobs) if command.count > 0 else reversed(queue.jobs)
+        found += [[queue.name, job.id, job.body] for job in islice(jobs, abs(command.count))]
     reply(state, client, found)
 
 
@@ -149,7 +147,7 @@ def _resume(state: State, queue: JobQueue) -> None:
     if queue.is_paused_out:
         return
     serve(state, queue)
-    if queue.keys and queue.wanted:
+    if queue.jobs and queue.wanted:
         state.offered[queue.name] = None
 
 

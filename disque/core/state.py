@@ -14,12 +14,13 @@ import attrs
 from cluster.nodeid import NodeId
 from cluster.view import ClusterView
 from disque.core.agenda import Agenda, Sleeper
-from disque.core.job import Claim, Job, JobState, Reason
+from disque.core.job import Claim, Job, JobSpec, JobState, Reason
 from disque.core.jobid import JobId
 from disque.core.jobqueue import JobQueue
 from disque.core.limits import Limits
 from disque.core.messages import Message
 from disque.core.ready import ClientId, Failure, Ready, Record, Reply
+from disque.core.topics import Topics
 
 
 class Dice(Protocol):
@@ -171,7 +172,6 @@ class Peer:
     heal_seen: tuple[int, int] = (0, 0)  # (boot, n) of the last walk it asked for
     # batches sent; never repeated, so that a late answer counts for its own batch alone
     walk_seq: int = 0
-    heal_gap_ms: int = 0
     heal_next_at: int = 0  # ms; no walk begins before (B4.7)
     walk: Walk | None = None
 
@@ -357,6 +357,7 @@ class State:
     peers: dict[NodeId, Peer] = attrs.Factory(dict)
     pauses: dict[bytes, tuple[int, NodeId, int]] = attrs.Factory(dict)  # M18
     purges_seen: dict[NodeId, tuple[int, int]] = attrs.Factory(dict)  # M19 high-water
+    topics: Topics = attrs.Factory(Topics)
 
     up: tuple[NodeId, ...] = ()  # reachable peers, sorted
     up_set: frozenset[NodeId] = frozenset()
@@ -367,6 +368,9 @@ class State:
     reached: dict[NodeId, None] = attrs.Factory(dict)  # peers reached in this boot (B1.9)
     counts: Counts = attrs.Factory(Counts)
     ready: Ready = attrs.Factory(Ready)
+    # of its messages: the last batch to each set of peers, and the last that speaks of a job
+    batch_of: dict[tuple[NodeId, ...], int] = attrs.Factory(dict)
+    said_in: dict[JobId | None, int] = attrs.Factory(dict)
     interned: dict[object, object] = attrs.Factory(dict)
 
 
@@ -379,6 +383,19 @@ def intern_nodes(state: State, nodes: Iterable[NodeId]) -> tuple[NodeId, ...]:
     if len(state.interned) > _INTERNED_MAX:
         state.interned.clear()
     return state.interned.setdefault(key, key)  # type: ignore[return-value]
+
+
+def intern_spec(state: State, spec: JobSpec) -> JobSpec:
+    """The same spec, shared by all jobs that have an equal one; one with headers is its job's own."""
+    if spec.headers:
+        return spec
+    key = (
+        spec.queue, spec.retry_ms, spec.replicate, spec.is_explicit, spec.delay_ms, spec.ttl_ms, spec.priority,
+        spec.max_deliveries, spec.dead_queue,
+    )  # fmt: skip
+    if len(state.interned) > _INTERNED_MAX:
+        state.interned.clear()
+    return state.interned.setdefault(key, spec)  # type: ignore[return-value]
 
 
 def intern_claims(state: State, claims: Mapping[NodeId, Claim]) -> Mapping[NodeId, Claim]:
@@ -394,7 +411,17 @@ def send(state: State, to: Iterable[NodeId], message: Message) -> None:
     up = state.up_set
     peers = tuple([node for node in to if node in up])
     if peers:
-        state.ready.messages.setdefault(peers, []).append(message)
+        batches = state.ready.messages
+        job = getattr(message, "id", None)
+        at = state.batch_of.get(peers)
+        if (
+            at is None or state.said_in.get(job, -1) > at
+        ):  # never before what was said of it earlier
+            at = state.batch_of[peers] = len(batches)
+            batches.append((peers, []))
+        batches[at][1].append(message)
+        if job is not None:
+            state.said_in[job] = at
 
 
 def reply(state: State, client: ClientId | None, answer: Reply) -> None:

@@ -67,7 +67,7 @@ class _Writer:
 
     def spec(self, spec: JobSpec) -> list[object]:
         return [
-            spec.queue, spec.ctime, spec.retry_ms, spec.replicate, spec.is_explicit, spec.delay_ms, spec.ttl_ms,
+            spec.queue, spec.retry_ms, spec.replicate, spec.is_explicit, spec.delay_ms, spec.ttl_ms,
             spec.priority, spec.max_deliveries, spec.dead_queue, dict(spec.headers),
         ]  # fmt: skip
 
@@ -179,21 +179,24 @@ class _Reader:
     def spec(self, raw: Any) -> JobSpec:
         fields = self.rows(raw)
         number, data = self.integer, self.data
-        if type(fields[10]) is not dict:
-            raise RemoteProtocolError(f"expected headers, got {fields[10]!r:.60}")
         return JobSpec(
             queue=data(fields[0]),
-            ctime=number(fields[1]),
-            retry_ms=number(fields[2]),
-            replicate=number(fields[3]),
-            is_explicit=self.flag(fields[4]),
-            delay_ms=number(fields[5]),
-            ttl_ms=number(fields[6]),
-            priority=number(fields[7]),
-            max_deliveries=number(fields[8]),
-            dead_queue=data(fields[9]),
-            headers={data(k): data(v) for k, v in fields[10].items()},
+            retry_ms=number(fields[1]),
+            replicate=number(fields[2]),
+            is_explicit=self.flag(fields[3]),
+            delay_ms=number(fields[4]),
+            ttl_ms=number(fields[5]),
+            priority=number(fields[6]),
+            max_deliveries=number(fields[7]),
+            dead_queue=data(fields[8]),
+            headers=self.headers(fields[9]),
         )
+
+    def headers(self, raw: Any) -> Mapping[bytes, bytes]:
+        if type(raw) is not dict:
+            raise RemoteProtocolError(f"expected headers, got {raw!r:.60}")
+        data = self.data
+        return {data(k): data(v) for k, v in raw.items()}
 
 
 _Writes = Callable[[_Writer, Any], object]
@@ -202,6 +205,10 @@ _Reads = Callable[[_Reader, Any], object]
 
 def _plain(_writer: _Writer, raw: object) -> object:
     return raw
+
+
+def _pairs(_writer: _Writer, raw: Mapping[bytes, bytes]) -> object:
+    return dict(raw)
 
 
 _ID: tuple[_Writes, _Reads] = (_plain, _Reader.job_id)
@@ -215,11 +222,12 @@ _NODES: tuple[_Writes, _Reads] = (_Writer.nodes_of, _Reader.nodes_of)
 _REASON: tuple[_Writes, _Reads] = (_plain, _Reader.reason)
 _IDS: tuple[_Writes, _Reads] = (_plain, _Reader.job_ids)
 _INTS: tuple[_Writes, _Reads] = (_plain, _Reader.integers)
+_HEADERS: tuple[_Writes, _Reads] = (_pairs, _Reader.headers)
 
 # Number on the wire, class, fields in order. Checklist for a new message: append here, to Message, and to the engine's
 # table of handlers; never reuse a number, only append fields.
 _SCHEMA: tuple[tuple[int, type[Any], tuple[tuple[str, tuple[_Writes, _Reads]], ...]], ...] = (
-    (1, msg.ReplJob, (("id", _ID), ("spec", _SPEC), ("body", _BYTES), ("facts", _FACTS))),
+    (1, msg.ReplJob, (("id", _ID), ("spec", _SPEC), ("ctime", _INT), ("body", _BYTES), ("facts", _FACTS))),
     (2, msg.GotJob, (("id", _ID), ("boot", _INT), ("clock", _INT))),
     (3, msg.Refused, (("id", _ID), ("is_queue_only", _FLAG))),
     (4, msg.WillQueue, (("id", _ID), ("facts", _FACTS))),
@@ -233,9 +241,9 @@ _SCHEMA: tuple[tuple[int, type[Any], tuple[tuple[str, tuple[_Writes, _Reads]], .
     (12, msg.GotAck, (("id", _ID), ("reason", _REASON), ("holders", _NODES), ("told", _NODES), ("expires_in", _INT))),
     (13, msg.DelJob, (("id", _ID), ("reason", _REASON), ("holders", _NODES), ("told", _NODES))),
     (14, msg.NeedJobs, (("queue", _BYTES), ("count", _INT), ("has_waiting", _FLAG), ("wait_ms", _INT))),
-    (15, msg.YourJobs, (("id", _ID), ("spec", _SPEC), ("body", _BYTES), ("facts", _FACTS))),
+    (15, msg.YourJobs, (("id", _ID), ("spec", _SPEC), ("ctime", _INT), ("body", _BYTES), ("facts", _FACTS))),
     (16, msg.Move, (("source_boot", _INT), ("boot", _INT), ("n", _INT), ("settled", _INT), ("id", _ID), ("spec", _SPEC),
-                ("body", _BYTES), ("expires_in", _INT), ("due_in", _INT))),
+                ("ctime", _INT), ("body", _BYTES), ("expires_in", _INT), ("due_in", _INT))),
     (17, msg.GotMove, (("source_boot", _INT), ("boot", _INT), ("n", _INT), ("is_taken", _FLAG))),
     (18, msg.AskMove, (("source_boot", _INT), ("boot", _INT), ("n", _INT))),
     (19, msg.Heal, (("boot", _INT), ("n", _INT))),
@@ -248,6 +256,8 @@ _SCHEMA: tuple[tuple[int, type[Any], tuple[tuple[str, tuple[_Writes, _Reads]], .
     (26, msg.Kept, (("id", _ID), ("boot", _INT), ("clock", _INT))),
     (27, msg.Question, (("number", _INT), ("kind", _INT), ("queue", _BYTES), ("ids", _IDS), ("numbers", _INTS))),
     (28, msg.Answer, (("number", _INT), ("numbers", _INTS))),
+    (29, msg.Publish, (("channel", _BYTES), ("headers", _HEADERS), ("body", _BYTES))),
+    (30, msg.Subscribed, (("kind", _INT), ("name", _BYTES), ("count", _INT), ("is_anew", _FLAG))),
 )  # fmt: skip
 MESSAGE_TYPES: tuple[type[Any], ...] = tuple(row[1] for row in _SCHEMA)
 _ENCODERS = {
@@ -283,6 +293,8 @@ def split(messages: list[Message], *, entries_max: int, bytes_max: int) -> Itera
         body = 0
         if isinstance(message, msg.WITH_BODY):
             assert isinstance(message.body, bytes), "the broker reads paged bodies first"
+            body = len(message.body)
+        elif isinstance(message, msg.Publish):
             body = len(message.body)
         if batch and (len(batch) >= entries_max or size + body > bytes_max):
             yield batch

@@ -115,7 +115,7 @@ def test_statements_leave_with_their_bodies_and_without_what_cant_be_read() -> N
     spoken: list[msg.Message] = []
     for job in jobs:
         assert job.body is not None
-        spoken.append(msg.ReplJob(job.id, job.live_spec, job.body, msg.Facts((), 1)))
+        spoken.append(msg.ReplJob(job.id, job.live_spec, job.ctime, job.body, msg.Facts((), 1)))
     said = broker._with_bodies(spoken)
     assert [(each.id, each.body) for each in said if isinstance(each, msg.ReplJob)] == [
         (ids[0], b"x" * 300)

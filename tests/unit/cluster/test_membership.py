@@ -768,3 +768,81 @@ def test_back_off_begins_anew_when_the_peer_dials_us():
     one.dial_failed(dial.dial, "no")
     one.advance(now + 100)
     assert len(one.take_ready().dials) == 1
+
+
+@pytest.mark.parametrize("who_meets", ["a member", "the forgotten node"])
+def test_a_meet_by_hand_from_either_side_calls_a_forgotten_node_back(who_meets):
+    """C1-2: whether or not it has heard yet that it is forgotten."""
+    world = World()
+    nodes = world.mesh(4)
+    gone = nodes[3]
+    nodes[0].membership.forget(gone.id, everywhere=True)
+    if who_meets == "a member":
+        world.meet(nodes[1], gone)
+    else:
+        world.meet(gone, nodes[1])
+    world.run_until(lambda: gone.membership.is_called_back, 5_000)
+    assert gone.membership.is_called_back
+    gone.id = NodeId("f" * 40)
+    gone.membership.come_back(gone.id)
+    world.run_until(lambda: world.is_mesh(nodes), 20_000)
+    assert world.is_mesh(nodes)
+    assert not gone.membership.is_called_back
+
+
+def test_neither_gossip_nor_a_configured_address_calls_a_forgotten_node_back():
+    world = World()
+    nodes = world.mesh(4)
+    nodes[0].membership.forget(nodes[3].id, everywhere=True)
+    nodes[0].membership.meet(nodes[3].host, BUS_PORT, is_sticky=True)
+    nodes[3].membership.meet(nodes[1].host, BUS_PORT, is_sticky=True)
+    world.run(60_000)
+    assert not nodes[3].membership.is_called_back
+    assert nodes[3].id not in nodes[1].membership.view().members
+
+
+def test_a_node_that_meets_one_that_it_has_forgotten_doesnt_take_itself_for_forgotten():
+    """C3-2: the refusal is its own; else its next MEET would make it a new node."""
+    world = World()
+    nodes = world.mesh(3)
+    nodes[0].membership.forget(nodes[1].id, everywhere=True)
+    world.meet(nodes[0], nodes[1])
+    world.run(5_000)
+    assert nodes[0].membership.statistics().forgotten_by == ()
+    assert not nodes[0].membership.is_called_back
+    assert nodes[1].membership.is_called_back
+
+
+def test_who_had_handed_everything_over_before_it_was_forgotten_is_known_as_such():
+    """B5.7: also to those who hear of the FORGET by gossip, and over a restart."""
+    world = World()
+    nodes = world.mesh(4)
+    left, kept = nodes[3], nodes[2]
+    left.membership.set_leaving(True)
+    world.settle()
+    left.membership.set_left(True)
+    world.settle()
+    assert "left" in world.flags(nodes[1])["n3"]
+    nodes[0].membership.forget(left.id, everywhere=True)
+    nodes[0].membership.forget(kept.id, everywhere=True)
+    world.run(5_000)
+    for node in nodes[:2]:
+        view = node.membership.view()
+        assert view.forgotten == {left.id, kept.id}
+        assert view.drained == {left.id}
+    world.kill(nodes[1])
+    world.restart(nodes[1])
+    assert nodes[1].membership.view().drained == {left.id}
+
+
+def test_who_takes_its_leaving_back_has_not_left():
+    world = World()
+    nodes = world.mesh(2)
+    nodes[1].membership.set_leaving(True)
+    nodes[1].membership.set_left(True)
+    world.settle()
+    nodes[1].membership.set_leaving(False)
+    nodes[1].membership.set_left(False)
+    world.settle()
+    nodes[0].membership.forget(nodes[1].id)
+    assert nodes[0].membership.view().drained == frozenset()

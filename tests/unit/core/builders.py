@@ -28,6 +28,7 @@ from disque.core.state import OpenMove, State, peer_of, salted
 A, B, C, D, E = (NodeId(letter * 40) for letter in "abcde")
 STRANGER = NodeId("9" * 40)  # in nobody's view
 NOW = 1_700_000_000_000
+CTIME = NOW * 1_000_000
 BOOT = 7  # of every node, if nothing else is said
 NODE_TIMEOUT_MS = 15_000
 DAY_MS = 86_400_000
@@ -70,6 +71,7 @@ def view(
     suspect: Iterable[NodeId] = (),
     leaving: Iterable[NodeId] = (),
     forgotten: Iterable[NodeId] = (),
+    drained: Iterable[NodeId] = (),
     boots: Mapping[NodeId, int] = {},
     sinces: Mapping[NodeId, int] = {},
 ) -> ClusterView:
@@ -92,6 +94,7 @@ def view(
         },
         forgotten=frozenset(forgotten),
         node_timeout_ms=NODE_TIMEOUT_MS,
+        drained=frozenset(drained),
     )
 
 
@@ -102,19 +105,18 @@ def spec(
     replicate: int = 3,
     delay_ms: int = 0,
     ttl_ms: int = DAY_MS,
-    ctime: int = NOW * 1_000_000,
+    priority: int = 4,
     max_deliveries: int = 0,
 ) -> JobSpec:
     """What a producer on another node fixed."""
     return JobSpec(
         queue=queue,
-        ctime=ctime,
         retry_ms=retry_ms,
         replicate=replicate,
         is_explicit=True,
         delay_ms=delay_ms,
         ttl_ms=ttl_ms,
-        priority=4,
+        priority=priority,
         max_deliveries=max_deliveries,
         dead_queue=b"dead-letters",
         headers={},
@@ -165,7 +167,7 @@ def facts(
 
 def copy(id_: JobId, *holders: NodeId, **changes: Any) -> msg.ReplJob:
     """REPLJOB of an ordinary job."""
-    said = msg.ReplJob(id_, spec(), b"body", facts(*holders))
+    said = msg.ReplJob(id_, spec(), CTIME, b"body", facts(*holders))
     return attrs.evolve(said, **changes)
 
 
@@ -227,7 +229,7 @@ class Node:
     def _take(self) -> Ready:
         ready = self.engine.take_ready()
         self.records += ready.records
-        for peers, statements in ready.messages.items():
+        for peers, statements in ready.messages:
             read = reread(statements)
             self.said += [(peer, each) for peer in peers for each in read]
         self.replies += ready.replies
@@ -455,11 +457,11 @@ def _put(node: Node, kind: str) -> JobId:
             node.hear(B, msg.GotAck(foreign, Reason.ACKED, (A, B), (A, B), DAY_MS))
         return foreign
     if kind == "leased":
-        node.hear(B, msg.YourJobs(foreign, spec(), b"body", facts(A, B)))
+        node.hear(B, msg.YourJobs(foreign, spec(), CTIME, b"body", facts(A, B)))
         assert [each.id for each in node.get()] == [foreign]
         return foreign
     if kind == "queued":
-        node.hear(B, msg.YourJobs(foreign, spec(), b"body", facts(A, B)))
+        node.hear(B, msg.YourJobs(foreign, spec(), CTIME, b"body", facts(A, B)))
     elif kind == "dummy":
         node.do(cmd.AckJob((foreign,)))
     elif kind == "mark":

@@ -16,6 +16,7 @@ from disque.core.ready import ClientId
 from disque.core.state import salted
 from tests.unit.core.builders import (
     BOOT,
+    CTIME,
     DAY_MS,
     NODE_TIMEOUT_MS,
     RETRY_MS,
@@ -225,7 +226,7 @@ def test_w3_nothing_brings_an_acked_job_back() -> None:
     """W-3, S1: YOURJOBS and REPLJOB meet the end and are told of it."""
     for kind in ("done", "tombstone", "dummy", "mark"):
         node, id_ = node_with(kind, UP)
-        node.hear(B, msg.YourJobs(id_, spec(), b"body", facts(A, B)), copy(id_, A, B))
+        node.hear(B, msg.YourJobs(id_, spec(), CTIME, b"body", facts(A, B)), copy(id_, A, B))
         assert state_name(node, id_) == kind
         assert node.get() == []
         assert len(node.told(msg.SetAck, to=B) + node.told(msg.DelJob, to=B)) == 2
@@ -420,6 +421,13 @@ def test_a_dummy_doesnt_end_by_answers_while_a_machine_is_forgotten() -> None:
     for peer in (B, C):
         node.hear(peer, msg.Unknown(id_, BOOT, 1))
     assert state_name(node, id_) == "dummy"
+
+
+def test_c3_3_a_machine_that_had_handed_everything_over_holds_up_no_dummy() -> None:
+    node, id_ = node_with("dummy", view(up=(B, C), forgotten=(D,), drained=(D,)))
+    for peer in (B, C):
+        node.hear(peer, msg.Unknown(id_, BOOT, 1))
+    assert state_name(node, id_) == "none"
 
 
 def test_w34_a_dummy_outlives_the_ttl_in_the_id_rounded_up_and_a_minute() -> None:

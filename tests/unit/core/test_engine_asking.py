@@ -13,6 +13,7 @@ from disque.core.job import Reason
 from disque.core.jobid import JobId
 from disque.core.ready import ClientId, NilArray, Reply, Status
 from tests.unit.core.builders import (
+    CTIME,
     DAY_MS,
     ME,
     NODE_TIMEOUT_MS,
@@ -521,7 +522,7 @@ def test_waitjob_of_a_job_acked_at_a_node_that_was_cut_off_is_acked_after_the_he
 
 def test_waitjob_knows_a_cancelled_id_while_its_tombstone_lives() -> None:
     node = Node(view(up=(B,)))
-    node.hear(B, msg.YourJobs(job_id(1), spec(), b"x", facts(A, B)))
+    node.hear(B, msg.YourJobs(job_id(1), spec(), CTIME, b"x", facts(A, B)))
     node.do(cmd.CancelJob((job_id(1),)))
     answer(node, B, 1)
     node.hear(B, msg.GotAck(job_id(1), Reason.CANCELLED, (A, B), (A, B), DAY_MS))

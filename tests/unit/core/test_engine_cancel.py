@@ -16,6 +16,7 @@ from disque.core.ready import ClientId, Failure, Reply, Status
 from disque.core.state import salted
 from tests.unit.core.builders import (
     BOOT,
+    CTIME,
     DAY_MS,
     ME,
     NODE_TIMEOUT_MS,
@@ -216,8 +217,8 @@ def test_m15_no_copy_in_flight_comes_back() -> None:
     """A REPLJOB that arrives after its end was heard is answered by the end."""
     node = Node(UP)
     node.hear(B, msg.SetAck(job_id(1), Reason.CANCELLED, (B, C), (B,), DAY_MS))
-    node.hear(B, msg.ReplJob(job_id(1), spec(), b"b", facts(A, B)))
-    node.hear(B, msg.YourJobs(job_id(1), spec(), b"b", facts(A, B)))
+    node.hear(B, msg.ReplJob(job_id(1), spec(), CTIME, b"b", facts(A, B)))
+    node.hear(B, msg.YourJobs(job_id(1), spec(), CTIME, b"b", facts(A, B)))
     assert state_name(node, job_id(1)) == "mark"
     assert node.get() == []
 
@@ -312,7 +313,7 @@ def test_what_is_added_afterwards_lives() -> None:
 def test_m19_a_doubled_or_late_order_does_nothing() -> None:
     node = Node(UP)
     order = msg.Question(1, asking.PURGE, b"q", (), (BOOT, 3))
-    node.hear(B, msg.YourJobs(job_id(1), spec(), b"b", facts(A, B)))
+    node.hear(B, msg.YourJobs(job_id(1), spec(), CTIME, b"b", facts(A, B)))
     node.hear(B, order)
     assert node.told(msg.Answer)[-1].numbers == (1,)
     id_ = node.add()
@@ -437,7 +438,7 @@ def test_consumers_that_wait_are_not_disturbed() -> None:
 
 def test_a_letter_that_a_purged_peer_still_speaks_of_is_answered_by_its_end() -> None:
     node = Node(view(up=(B,)))
-    node.hear(B, msg.YourJobs(job_id(1), spec(max_deliveries=1), b"b", facts(A, B)))
+    node.hear(B, msg.YourJobs(job_id(1), spec(max_deliveries=1), CTIME, b"b", facts(A, B)))
     node.do(cmd.CancelJob((job_id(1),)), client=OTHER)
     node.clear()
     dead = facts(A, B, dispatches={B: 1}, burials=Burials(1, 1, 1, DAY_MS), is_queued=True)

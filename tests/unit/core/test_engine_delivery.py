@@ -14,6 +14,7 @@ from disque.core.jobqueue import PAUSE_OUT
 from disque.core.limits import Limits
 from disque.core.ready import ClientId, Delivery, Failure, NilArray, Reply
 from tests.unit.core.builders import (
+    CTIME,
     DAY_MS,
     ME,
     NOW,
@@ -228,7 +229,10 @@ def test_the_first_holders_hear_of_a_lease_only_if_their_last_word_is_old_or_del
     node = Node(view(up=(B,)))
     for wait_ms, limit, is_told in ((0, 0, False), (RETRY_MS // 10, 0, True), (0, 3, True)):
         node.hear(
-            B, msg.YourJobs(job_id(wait_ms + limit), spec(max_deliveries=limit), b"", facts(A, B))
+            B,
+            msg.YourJobs(
+                job_id(wait_ms + limit), spec(max_deliveries=limit), CTIME, b"", facts(A, B)
+            ),
         )
         node.advance(wait_ms)
         node.clear()
@@ -347,7 +351,7 @@ def test_idle_queues_are_freed_watched_ones_are_not() -> None:
 def test_a_lease_elsewhere_takes_a_queued_copy_out_of_its_queue() -> None:
     """M10, S9."""
     node = Node(view(up=(B,)))
-    node.hear(B, msg.YourJobs(job_id(1), spec(), b"", facts(A, B)))
+    node.hear(B, msg.YourJobs(job_id(1), spec(), CTIME, b"", facts(A, B)))
     node.hear(B, msg.Leased(job_id(1), facts(A, B, dispatches={B: 1}, leases={B: (NOW, 5_000)})))
     assert node.get() == []
     assert node.job(job_id(1)).state is JobState.ACTIVE
@@ -370,9 +374,9 @@ def test_f4_a_new_lease_beats_every_stamp_known_of_this_node(known: str) -> None
         if known == "covered"
         else facts(A, B, leases={A: (NOW + 100_000, 500)})
     )
-    node.hear(B, msg.YourJobs(job_id(1), spec(), b"", told))
+    node.hear(B, msg.YourJobs(job_id(1), spec(), CTIME, b"", told))
     node.advance(RETRY_MS)
-    node.hear(B, msg.YourJobs(job_id(1), spec(), b"", told))
+    node.hear(B, msg.YourJobs(job_id(1), spec(), CTIME, b"", told))
     node.advance(RETRY_MS)
     assert len(node.get()) == 1
     job = node.job(job_id(1))
@@ -384,7 +388,7 @@ def test_f4_a_new_lease_beats_every_stamp_known_of_this_node(known: str) -> None
 def test_f5_a_counter_at_the_codecs_bound_can_be_counted_on(counter: str) -> None:
     node = Node(view(up=(B,)))
     told = facts(A, B, **{counter: {A: 2**61}})  # type: ignore[arg-type]
-    node.hear(B, msg.YourJobs(job_id(1), spec(), b"", told))
+    node.hear(B, msg.YourJobs(job_id(1), spec(), CTIME, b"", told))
     node.advance(RETRY_MS // 10)
     assert len(node.get()) == 1
     node.do(cmd.Nack((job_id(1),)))

@@ -12,7 +12,10 @@ from disque.core import messages as msg
 from disque.core.delivery import queue_of
 from disque.core.jobqueue import PAUSE_IN, PAUSE_OUT
 from disque.core.ready import ClientId
+from disque.core.state import send
 from tests.unit.core.builders import (
+    BOOT,
+    CTIME,
     ME,
     NOW,
     RETRY_MS,
@@ -48,7 +51,7 @@ def asked(node: Node, ms: int, *, step_ms: int = 5) -> list[tuple[int, Any, int]
 
 
 def your_job(n: int, *, queue: bytes = b"q", source: Any = B) -> msg.YourJobs:
-    return msg.YourJobs(job_id(n), spec(queue=queue), b"%d" % n, facts(A, source))
+    return msg.YourJobs(job_id(n), spec(queue=queue), CTIME, b"%d" % n, facts(A, source))
 
 
 # Asking
@@ -359,7 +362,7 @@ def test_your_jobs_lost_on_the_way_come_back_after_retry() -> None:
 @pytest.mark.parametrize("kind", ["active", "leased", "queued"])
 def test_a_known_copy_takes_the_facts_and_a_lease_stays(kind: str) -> None:
     node, id_ = node_with(kind, UP)
-    node.hear(B, msg.YourJobs(id_, spec(), b"body", facts(A, B, C, dispatches={B: 3})))
+    node.hear(B, msg.YourJobs(id_, spec(), CTIME, b"body", facts(A, B, C, dispatches={B: 3})))
     assert node.job(id_).holders == (A, B, C)
     assert node.job(id_).dispatches[B] == 3
     assert state_name(node, id_) == ("leased" if kind == "leased" else "queued")
@@ -390,3 +393,24 @@ def test_one_job_and_many_askers_is_delivered_once() -> None:
         world.settle()
         world.advance(5_000, step_ms=250)
         assert sum(len(world.nodes[n].answers(ClientId(5))) for n in (B, C, D)) == 1
+
+
+def test_what_is_said_of_one_job_arrives_in_the_order_in_which_it_was_said() -> None:
+    """In one turn a job is queued (said to B and C) and given to B, which had been told something else before."""
+    node = Node(view(up=(B, C)))
+    state, id_ = node.state, job_id(1)
+    copy_ = msg.YourJobs(id_, spec(), CTIME, b"", facts(A, B))
+    send(state, (B,), msg.GotJob(job_id(2), BOOT, 1))
+    send(state, (B, C), msg.Queued(id_, facts(A, B, C)))
+    send(state, (B,), copy_)
+    send(state, (B, C), msg.GotJob(job_id(3), BOOT, 1))
+    said = [
+        (peers, [type(each).__name__ for each in batch])
+        for peers, batch in node.engine.take_ready().messages
+    ]
+    assert said == [
+        ((B,), ["GotJob"]),
+        ((B, C), ["Queued", "GotJob"]),
+        ((B,), ["YourJobs"]),
+    ]
+    assert (state.batch_of, state.said_in) == ({}, {})

@@ -14,6 +14,7 @@ from disque.core.job import Reason
 from disque.core.jobqueue import PAUSE_IN, PAUSE_OUT
 from disque.core.ready import ClientId, NilArray
 from tests.unit.core.builders import (
+    CTIME,
     DAY_MS,
     NOW,
     OTHER,
@@ -154,7 +155,7 @@ def test_qstat_tells_ten_names_in_order_and_nil_for_an_unknown_queue() -> None:
 def test_qstat_counts() -> None:
     node = Node(view(up=(B,)))
     node.add()
-    node.hear(B, msg.YourJobs(job_id(1), spec(), b"", facts(A, B)))
+    node.hear(B, msg.YourJobs(job_id(1), spec(), CTIME, b"", facts(A, B)))
     node.get()
     node.advance(2_700)
     node.get(b"other")
@@ -167,7 +168,7 @@ def test_qstat_counts() -> None:
 
 def test_qstat_forgets_sources_after_5_s() -> None:
     node = Node(view(up=(B,)))
-    node.hear(B, msg.YourJobs(job_id(1), spec(), b"", facts(A, B)))
+    node.hear(B, msg.YourJobs(job_id(1), spec(), CTIME, b"", facts(A, B)))
     node.advance(5_001)
     assert (qstat(node)[b"import-from"], qstat(node)[b"import-rate"]) == ([], 0)
 

@@ -14,6 +14,7 @@ from disque.core.jobid import JobId
 from disque.core.ready import ClientId, Failure, Reply, Status
 from tests.unit.core.builders import (
     BOOT,
+    CTIME,
     DAY_MS,
     NODE_TIMEOUT_MS,
     OTHER,
@@ -465,7 +466,7 @@ def test_toggled_off_it_keeps_what_it_has_and_starts_anew_when_toggled_on() -> N
 def test_a_leaving_node_takes_no_copies_and_no_jobs() -> None:
     node = Node(view(up=(B,), leaving=(A,)))
     node.hear(B, copy(job_id(1), A, B))
-    node.hear(B, msg.YourJobs(job_id(2), copy(job_id(2)).spec, b"b", facts(A, B)))
+    node.hear(B, msg.YourJobs(job_id(2), copy(job_id(2)).spec, CTIME, b"b", facts(A, B)))
     assert node.told_to(msg.Refused) == [B, B]
     assert not node.state.jobs
 

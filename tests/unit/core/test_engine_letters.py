@@ -16,6 +16,7 @@ from disque.core.parsing import parse
 from disque.core.ready import ClientId, Delivery, Failure, Status
 from disque.errors import CommandError
 from tests.unit.core.builders import (
+    CTIME,
     DAY_MS,
     OTHER,
     RETRY_MS,
@@ -85,12 +86,15 @@ def test_a_buried_job_keeps_id_body_counters_and_ttl_and_tells_its_reason() -> N
     assert (delivery.id, delivery.queue, delivery.body) == (id_, DEAD, b"body")
 
 
-def test_show_appends_five_names_to_disques() -> None:
+def test_show_appends_six_names_to_disques() -> None:
     node = Node()
     assert list(node.shown(node.add()))[15:] == [
-        b"priority", b"max-deliveries", b"deliveries", b"dead-letter", b"reason",
+        b"priority", b"max-deliveries", b"deliveries", b"dead-letter", b"reason", b"headers",
     ]  # fmt: skip
     assert node.shown(node.add())[b"reason"] is None
+    assert node.shown(node.add())[b"headers"] == []
+    shown = node.shown(node.add(headers={b"a": b"1", b"b": b"2"}))
+    assert shown[b"headers"] == [b"a", b"1", b"b", b"2"]
 
 
 def test_u78_a_worker_that_dies_counts_and_the_reason_is_retry() -> None:
@@ -135,7 +139,7 @@ def test_enqueue_at_the_limit_buries() -> None:
 def test_the_sum_over_nodes_counts_not_this_nodes_own_hand_outs() -> None:
     node = Node(view(up=(B,)))
     said = msg.YourJobs(
-        job_id(1), spec(max_deliveries=3), b"b", facts(A, B, dispatches={B: 2}, nacks={B: 2})
+        job_id(1), spec(max_deliveries=3), CTIME, b"b", facts(A, B, dispatches={B: 2}, nacks={B: 2})
     )
     node.hear(B, said)
     use_up(node, job_id(1), 1)
@@ -144,7 +148,7 @@ def test_the_sum_over_nodes_counts_not_this_nodes_own_hand_outs() -> None:
 
 def test_b8_1_a_queued_job_whose_limit_was_reached_elsewhere_is_buried_not_handed_out() -> None:
     node = Node(view(up=(B,)))
-    node.hear(B, msg.YourJobs(job_id(1), spec(max_deliveries=2), b"b", facts(A, B)))
+    node.hear(B, msg.YourJobs(job_id(1), spec(max_deliveries=2), CTIME, b"b", facts(A, B)))
     node.hear(B, msg.Told(job_id(1), facts(A, B, dispatches={B: 2})))
     assert node.get() == []
     assert lengths(node) == [0, 1]
@@ -163,13 +167,13 @@ def test_a_waiting_consumer_of_the_dead_queue_gets_the_letter_at_once() -> None:
 def test_the_limit_is_asked_about_before_a_job_is_buried_at_the_end_of_a_lease() -> None:
     """B8.2: acks of reachable holders are in first."""
     node = Node(view(up=(B,)))
-    node.hear(B, msg.YourJobs(job_id(1), spec(max_deliveries=1), b"b", facts(A, B)))
+    node.hear(B, msg.YourJobs(job_id(1), spec(max_deliveries=1), CTIME, b"b", facts(A, B)))
     hand_out(node)
     node.advance(RETRY_MS + 600)
     (said, *_) = node.told(msg.WillQueue)
     assert said.id == job_id(1)
     node2 = Node(view(up=(B,)))
-    node2.hear(B, msg.YourJobs(job_id(1), spec(max_deliveries=1), b"b", facts(A, B)))
+    node2.hear(B, msg.YourJobs(job_id(1), spec(max_deliveries=1), CTIME, b"b", facts(A, B)))
     hand_out(node2)
     while not node2.told(msg.WillQueue):
         node2.advance(50)
@@ -228,7 +232,7 @@ def test_an_ack_of_a_letter_is_dead_acked() -> None:
 def test_a_second_ack_of_a_letter_does_not_make_it_acked() -> None:
     node = Node(view(up=(B,)))
     dead = facts(A, B, dispatches={B: 1}, burials=Burials(1, DEAD_BY_NACK, 1, DAY_MS))
-    node.hear(B, msg.YourJobs(job_id(1), spec(max_deliveries=1), b"b", dead))
+    node.hear(B, msg.YourJobs(job_id(1), spec(max_deliveries=1), CTIME, b"b", dead))
     node.do(cmd.AckJob((job_id(1),)))
     assert node.do(cmd.AckJob((job_id(1),))) == [0]
     assert node.job(job_id(1)).reason is Reason.DEAD_ACKED
@@ -298,7 +302,7 @@ def test_the_larger_count_wins_whatever_order_it_is_heard_in() -> None:
 def test_a_peer_that_says_the_job_is_a_letter_takes_it_out_of_its_queue_here() -> None:
     """B8.4: it leaves the old queue at once."""
     node = Node(view(up=(B,)))
-    node.hear(B, msg.YourJobs(job_id(1), spec(max_deliveries=1), b"b", facts(A, B)))
+    node.hear(B, msg.YourJobs(job_id(1), spec(max_deliveries=1), CTIME, b"b", facts(A, B)))
     dead = facts(
         A, B, dispatches={B: 1}, burials=Burials(1, DEAD_BY_RETRY, 1, DAY_MS), is_queued=True
     )
@@ -309,7 +313,7 @@ def test_a_peer_that_says_the_job_is_a_letter_takes_it_out_of_its_queue_here() -
 
 def test_b8_4_a_running_lease_stays_valid_and_its_ack_ends_the_letter() -> None:
     node = Node(view(up=(B,)))
-    node.hear(B, msg.YourJobs(job_id(1), spec(max_deliveries=1), b"b", facts(A, B)))
+    node.hear(B, msg.YourJobs(job_id(1), spec(max_deliveries=1), CTIME, b"b", facts(A, B)))
     hand_out(node)
     dead = facts(A, B, dispatches={B: 1}, burials=Burials(1, DEAD_BY_RETRY, 1, DAY_MS))
     node.hear(B, msg.Queued(job_id(1), attrs.evolve(dead, is_queued=True)))
@@ -504,7 +508,7 @@ def test_a_copy_keeps_the_priority() -> None:
     node = Node(view(up=(B,)))
     for n, priority in ((1, 1), (2, 8)):
         said = attrs.evolve(spec(), priority=priority)
-        node.hear(B, msg.YourJobs(job_id(n), said, b"%d" % priority, facts(A, B)))
+        node.hear(B, msg.YourJobs(job_id(n), said, CTIME, b"%d" % priority, facts(A, B)))
     assert [each.body for each in node.get(count=2)] == [b"8", b"1"]
 
 

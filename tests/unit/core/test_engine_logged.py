@@ -15,6 +15,7 @@ from disque.core.memory import BASE_BYTES
 from disque.core.ready import BASE_KINDS, Record
 from tests.unit.core.builders import (
     BOOT,
+    CTIME,
     RETRY_MS,
     STATES,
     A,
@@ -116,10 +117,14 @@ def test_a_clock_set_back_while_down_makes_nothing_last_longer() -> None:
     assert job.lease_end() <= after.now_ms + RETRY_MS
 
 
+def first_move() -> msg.Move:
+    once = spec(retry_ms=0, replicate=1)
+    return msg.Move(7, BOOT, 1, 0, job_id(1, is_retried=False), once, CTIME, b"body", 60_000)
+
+
 def test_numbers_of_moves_are_answered_for_an_earlier_boot_of_a_whole_log() -> None:
     node = Node(UP)
-    taken = job_id(1, is_retried=False)
-    node.hear(B, msg.Move(7, BOOT, 1, 0, taken, spec(retry_ms=0, replicate=1), b"body", 60_000))
+    node.hear(B, first_move())
     after = rebuilt(node)
     after.see(UP)
     after.clear()
@@ -137,32 +142,14 @@ def test_a_number_decided_in_an_earlier_boot_is_not_decided_again() -> None:
     node = Node(UP)
     node.hear(
         B,
-        msg.Move(
-            7,
-            BOOT,
-            1,
-            0,
-            job_id(1, is_retried=False),
-            spec(retry_ms=0, replicate=1),
-            b"body",
-            60_000,
-        ),
+        first_move(),
     )
     after = rebuilt(node)
     after.see(UP)
     after.clear()
     after.hear(
         B,
-        msg.Move(
-            7,
-            BOOT,
-            1,
-            0,
-            job_id(1, is_retried=False),
-            spec(retry_ms=0, replicate=1),
-            b"body",
-            60_000,
-        ),
+        first_move(),
     )
     assert after.told(msg.GotMove) == [], (
         "a move to the earlier boot: the source asks, it never resends"

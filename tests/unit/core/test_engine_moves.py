@@ -16,6 +16,7 @@ from disque.core.limits import Limits
 from disque.core.ready import ClientId
 from tests.unit.core.builders import (
     BOOT,
+    CTIME,
     DAY_MS,
     A,
     B,
@@ -38,7 +39,7 @@ def move(
 ) -> msg.Move:
     """Number n of B, which carries the n-th job."""
     name = id_ or job_id(n, is_retried=False)
-    return msg.Move(source_boot, boot, n, settled, name, ONCE, b"x", DAY_MS, 0)
+    return msg.Move(source_boot, boot, n, settled, name, ONCE, CTIME, b"x", DAY_MS, 0)
 
 
 def ask(n: int, *, boot: int = BOOT, source_boot: int = BOOT) -> msg.AskMove:
@@ -105,9 +106,9 @@ def test_a_receiver_may_refuse_and_the_number_is_closed(why: str) -> None:
         queue_of(node.state, b"q").pause = PAUSE_IN
     refused = move(1)
     if why == "expired":
-        refused = msg.Move(BOOT, BOOT, 1, 1, job_id(1, is_retried=False), ONCE, b"x", 0, 0)
+        refused = msg.Move(BOOT, BOOT, 1, 1, job_id(1, is_retried=False), ONCE, CTIME, b"x", 0, 0)
     elif why == "retried":
-        refused = msg.Move(BOOT, BOOT, 1, 1, job_id(1), spec(), b"x", DAY_MS, 0)
+        refused = msg.Move(BOOT, BOOT, 1, 1, job_id(1), spec(), CTIME, b"x", DAY_MS, 0)
     node.hear(B, refused, ask(1))
     assert said_of(node) == [(1, False), (1, False)]
     assert not node.state.jobs

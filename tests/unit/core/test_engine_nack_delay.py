@@ -14,6 +14,7 @@ from disque.core.parsing import parse
 from disque.core.ready import Status
 from disque.errors import CommandError
 from tests.unit.core.builders import (
+    CTIME,
     DAY_MS,
     OTHER,
     RETRY_MS,
@@ -161,7 +162,7 @@ def test_a_consumer_that_waits_gets_it_at_the_end_of_the_delay() -> None:
 
 def test_b1_8_the_other_holders_get_a_lease_of_delay_and_retry() -> None:
     node = Node(view(up=(B, C)))
-    node.hear(B, msg.YourJobs(job_id(1), spec(), b"b", facts(A, B, C)))
+    node.hear(B, msg.YourJobs(job_id(1), spec(), CTIME, b"b", facts(A, B, C)))
     node.get()
     node.clear()
     node.do(cmd.Nack((job_id(1),), DELAY_MS))
@@ -238,7 +239,7 @@ def test_a_holder_that_was_cut_off_during_the_nack_obeys_after_the_heal() -> Non
 
 def test_news_of_the_nack_covers_older_leases_not_the_new_one() -> None:
     node = Node(view(up=(B,)))
-    node.hear(B, msg.YourJobs(job_id(1), spec(), b"b", facts(A, B)))
+    node.hear(B, msg.YourJobs(job_id(1), spec(), CTIME, b"b", facts(A, B)))
     node.get()
     stamp, _ = node.job(job_id(1)).leases[A]
     said = facts(
@@ -250,7 +251,7 @@ def test_news_of_the_nack_covers_older_leases_not_the_new_one() -> None:
 
 def test_an_end_that_is_heard_meanwhile_wins() -> None:
     node = Node(view(up=(B,)))
-    node.hear(B, msg.YourJobs(job_id(1), spec(), b"b", facts(A, B)))
+    node.hear(B, msg.YourJobs(job_id(1), spec(), CTIME, b"b", facts(A, B)))
     node.get()
     node.do(cmd.Nack((job_id(1),), 5_000))
     node.hear(B, msg.SetAck(job_id(1), Reason.ACKED, (A, B), (B,), DAY_MS))
@@ -260,7 +261,7 @@ def test_an_end_that_is_heard_meanwhile_wins() -> None:
 def test_a_lease_is_clamped_to_retry_where_nobody_gave_the_job_back() -> None:
     """M8; only a NACK with DELAY makes longer ones."""
     node = Node(view(up=(B,)))
-    node.hear(B, msg.YourJobs(job_id(1), spec(), b"b", facts(A, B)))
+    node.hear(B, msg.YourJobs(job_id(1), spec(), CTIME, b"b", facts(A, B)))
     node.hear(B, msg.Leased(job_id(1), facts(A, B, dispatches={B: 1}, leases={B: (5, DAY_MS)})))
     assert node.job(job_id(1)).lease_end() == node.now_ms + RETRY_MS
 

@@ -17,6 +17,7 @@ from disque.core.ready import ClientId, Status
 from disque.core.state import copy_count, salted
 from tests.unit.core.builders import (
     BOOT,
+    CTIME,
     DAY_MS,
     NODE_TIMEOUT_MS,
     OTHER,
@@ -59,7 +60,9 @@ def holder(
     id_ = salted_id(holders, first=first)
     node = Node(view(up=up, **seen), limits=limits)
     said = facts(*holders, claims=has(*[n for n in holders if n != A]))
-    node.hear(B, msg.ReplJob(id_, spec(replicate=replicate, retry_ms=DAY_MS // 4), body, said))
+    node.hear(
+        B, msg.ReplJob(id_, spec(replicate=replicate, retry_ms=DAY_MS // 4), CTIME, body, said)
+    )
     node.advance(1_000)
     node.clear()
     return node, id_
@@ -233,7 +236,7 @@ def test_unheard_holders_are_asked_before_a_body_is_sent() -> None:
     id_ = salted_id((A, B, C), first=A)
     node = Node(view(up=(B, C, D)))
     said = facts(A, B, C, claims=has(B))
-    node.hear(B, msg.ReplJob(id_, spec(retry_ms=DAY_MS // 4), b"b", said))
+    node.hear(B, msg.ReplJob(id_, spec(retry_ms=DAY_MS // 4), CTIME, b"b", said))
     node.clear()
     node.see(view(up=(B, C), forgotten=(D,)))
     node.advance(200)
@@ -247,7 +250,9 @@ def test_unheard_holders_are_asked_before_a_body_is_sent() -> None:
 def test_an_unheard_holder_that_stays_silent_is_passed_over_after_500_ms() -> None:
     id_ = salted_id((A, B, C), first=A)
     node = Node(view(up=(B, C, D, E)))
-    node.hear(B, msg.ReplJob(id_, spec(retry_ms=DAY_MS // 4), b"b", facts(A, B, C, claims=has(B))))
+    node.hear(
+        B, msg.ReplJob(id_, spec(retry_ms=DAY_MS // 4), CTIME, b"b", facts(A, B, C, claims=has(B)))
+    )
     node.clear()
     node.see(view(up=(B, C, D), forgotten=(E,)))
     at = copied_at(node, 5_000)
@@ -273,7 +278,7 @@ def test_two_leaders_choose_the_same_node() -> None:
     for leader, other in ((A, B), (B, A)):
         node = Node(view(leader, up=(other, C, D, E)))
         said = facts(A, B, C, claims=has(other, C))
-        node.hear(other, msg.ReplJob(id_, spec(retry_ms=DAY_MS // 4), b"b", said))
+        node.hear(other, msg.ReplJob(id_, spec(retry_ms=DAY_MS // 4), CTIME, b"b", said))
         node.clear()
         node.see(view(leader, up=(other, D, E), forgotten=(C,)))
         node.advance(STEP_MS + 1_000)
@@ -394,7 +399,7 @@ def many(count: int, body: bytes = b"b") -> Node:
     ids = [i for i in map(job_id, range(8 * count)) if salted(i, (A, B, C))[0] == A][:count]
     assert len(ids) == count
     said = facts(A, B, C, claims=has(B, C))
-    copies = [msg.ReplJob(i, spec(retry_ms=DAY_MS // 4), body, said) for i in ids]
+    copies = [msg.ReplJob(i, spec(retry_ms=DAY_MS // 4), CTIME, body, said) for i in ids]
     node.hear_many(B, copies)
     node.clear()
     return node
@@ -519,5 +524,5 @@ def test_a_repaired_copy_of_a_job_acked_meanwhile_is_answered_by_its_end() -> No
     node = Node(view(up=(B,)))
     node.hear(B, msg.SetAck(job_id(1), Reason.ACKED, (A, B, C), (B,), DAY_MS))
     node.clear()
-    node.hear(B, msg.ReplJob(job_id(1), spec(), b"b", attrs.evolve(facts(A, B))))
+    node.hear(B, msg.ReplJob(job_id(1), spec(), CTIME, b"b", attrs.evolve(facts(A, B))))
     assert node.told_to(msg.SetAck) == [B]

@@ -18,6 +18,7 @@ from disque.core.ready import ClientId, Failure, Status
 from disque.core.state import salted
 from tests.unit.core.builders import (
     BOOT,
+    CTIME,
     DAY_MS,
     ME,
     NOW,
@@ -466,7 +467,7 @@ def test_w5_work_elsewhere_while_addjob_waits_is_success(kind: str) -> None:
         "leased": msg.Leased(id_, worked),
         "queued-dispatched": msg.Queued(id_, facts(A, B, C, is_queued=True, dispatches={B: 1})),
         "setack": msg.SetAck(id_, Reason.ACKED, (A, B), (B,), DAY_MS),
-        "yourjobs": msg.YourJobs(id_, spec_, b"body", worked),
+        "yourjobs": msg.YourJobs(id_, spec_, CTIME, b"body", worked),
     }
     node.hear(B, said[kind])
     assert node.answers() == [Status(id_)]
@@ -478,7 +479,7 @@ def test_b7_a_place_in_a_peers_queue_is_no_success_of_a_waiting_addjob() -> None
     node = Node(view(up=(B, C)))
     id_ = add(node, replicate=3)
     spec_ = node.job(id_).live_spec
-    node.hear(B, msg.YourJobs(id_, spec_, b"body", facts(A, B, C)))
+    node.hear(B, msg.YourJobs(id_, spec_, CTIME, b"body", facts(A, B, C)))
     assert node.answers() == []
     assert [each.id for each in node.told(msg.Waiting, to=B)] == [id_]
 
@@ -519,5 +520,5 @@ def test_ids_are_unique_and_ctimes_rise_within_a_millisecond() -> None:
     node = Node()
     ids = [node.add() for _ in range(50)]
     assert len(set(ids)) == 50
-    times = [node.job(each).live_spec.ctime for each in ids]
+    times = [node.job(each).ctime for each in ids]
     assert times == sorted(set(times))

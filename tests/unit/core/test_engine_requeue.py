@@ -12,6 +12,7 @@ from disque.core.ready import ClientId, Failure
 from disque.core.state import salted
 from tests.unit.core.builders import (
     BOOT,
+    CTIME,
     DAY_MS,
     NODE_TIMEOUT_MS,
     NOW,
@@ -245,7 +246,7 @@ def both_queued(first: object) -> tuple[World, JobId]:
     id_ = salted_id((A, B), first=first, node=A)  # type: ignore[arg-type]
     for node in world.nodes.values():
         peer = B if node.id == A else A
-        node.hear(peer, msg.YourJobs(id_, spec(), b"body", facts(A, B)))
+        node.hear(peer, msg.YourJobs(id_, spec(), CTIME, b"body", facts(A, B)))
         node.clear()
     return world, id_
 
@@ -450,9 +451,7 @@ def test_w24_working_is_too_late_after_half_of_the_life() -> None:
     """U10; judged by what is left, not by the origin's clock."""
     node = Node(view(up=(B,)))
     id_ = salted_id((A, B), first=A)
-    node.hear(
-        B, msg.YourJobs(id_, spec(ttl_ms=40_000, ctime=1), b"", facts(A, B, expires_in=40_000))
-    )
+    node.hear(B, msg.YourJobs(id_, spec(ttl_ms=40_000), 1, b"", facts(A, B, expires_in=40_000)))
     node.get()
     node.advance(20_000)
     assert node.do(cmd.Working(id_)) == [RETRY_MS // 1_000]

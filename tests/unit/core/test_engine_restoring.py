@@ -16,6 +16,7 @@ from disque.core.jobid import JobId
 from disque.core.ready import ClientId, Record
 from tests.unit.core.builders import (
     BOOT,
+    CTIME,
     DAY_MS,
     ONCE,
     RETRY_MS,
@@ -134,7 +135,7 @@ def test_the_records_of_any_run_make_the_same_facts(plan: list[tuple[str, int]])
         elif what == "copy":
             node.hear(B, copy(ids[n], A, B))
         elif what == "your":
-            node.hear(C, msg.YourJobs(ids[n], spec(), b"body", facts(A, C)))
+            node.hear(C, msg.YourJobs(ids[n], spec(), CTIME, b"body", facts(A, C)))
         elif what == "set":
             node.hear(B, msg.SetAck(ids[n], Reason.CANCELLED, (A, B), (B,), DAY_MS))
         elif what == "told":

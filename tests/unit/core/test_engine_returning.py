@@ -9,6 +9,7 @@ from disque.core import commands as cmd
 from disque.core import messages as msg
 from disque.core.job import Reason
 from tests.unit.core.builders import (
+    CTIME,
     DAY_MS,
     NODE_TIMEOUT_MS,
     A,
@@ -152,7 +153,7 @@ def test_unsettled_ends_go_on_under_the_new_id() -> None:
 def test_a_member_that_has_the_job_adds_the_returned_node_before_it_answers() -> None:
     i = job_id(1)
     node = Node(view(up=(B, C)))
-    node.hear(B, msg.YourJobs(i, spec(), b"body", facts(A, B)))
+    node.hear(B, msg.YourJobs(i, spec(), CTIME, b"body", facts(A, B)))
     node.clear()
     node.hear(C, msg.Question(7, 12, b"", (i, job_id(2)), ()))
     assert node.told(msg.Answer, to=C) == [msg.Answer(7, (2, 0))]

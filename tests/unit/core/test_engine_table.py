@@ -20,6 +20,7 @@ from disque.core.job import Burials, JobSpec, Reason
 from disque.core.jobid import JobId
 from tests.unit.core.builders import (
     BOOT,
+    CTIME,
     DAY_MS,
     ONCE,
     OTHER,
@@ -59,7 +60,7 @@ ENDS: tuple[tuple[Reason, tuple[NodeId, ...], tuple[NodeId, ...]], ...] = (
 SPECS = (
     spec(),
     spec(retry_ms=0, replicate=1),
-    spec(queue=b"", retry_ms=LIE, delay_ms=LIE, ttl_ms=LIE, ctime=LIE),
+    spec(queue=b"", retry_ms=LIE, delay_ms=LIE, ttl_ms=LIE),
 )
 
 
@@ -77,7 +78,9 @@ def with_body(kind: type[Any], node: Node, id_: JobId) -> Iterator[msg.Message]:
     job = node.state.jobs.get(id_)
     specs: list[JobSpec] = [*SPECS] if job is None or job.spec is None else [job.spec, *SPECS]
     if kind is not msg.Move:
-        yield from [kind(id_, one, b"other", f) for one in specs for f in FACTS]
+        yield from [
+            kind(id_, one, at, b"other", f) for one in specs for at in (CTIME, LIE) for f in FACTS
+        ]
         return
     numbers = [
         (BOOT, BOOT, 1, 1),
@@ -86,7 +89,7 @@ def with_body(kind: type[Any], node: Node, id_: JobId) -> Iterator[msg.Message]:
         (0, BOOT + 1, 0, 0),
     ]
     yield from [
-        msg.Move(*number, id_, one, b"other", expires_in, due_in)
+        msg.Move(*number, id_, one, CTIME, b"other", expires_in, due_in)
         for one in reversed(specs)
         for number in numbers
         for expires_in, due_in in ((DAY_MS, 0), (0, 0), (LIE, LIE))
@@ -129,8 +132,17 @@ def about_no_job(kind: type[Any], id_: JobId) -> Iterator[msg.Message]:
     elif kind is msg.Question:
         yield from [
             msg.Question(1, word, b"q", ids, numbers)
-            for word in (*range(1, 12), 0, LIE)
+            for word in (*range(1, 14), 0, LIE)
             for ids, numbers in (((id_,), (500,)), ((id_, id_), (LIE, 1)), ((), ()))
+        ]
+    elif kind is msg.Publish:
+        yield from [msg.Publish(name, {b"k": b"v"}, b"") for name in (b"q", b"", b"x" * 2_000)]
+    elif kind is msg.Subscribed:
+        yield from [
+            msg.Subscribed(word, b"q", count, is_anew)
+            for word in (0, 1, 2, LIE)
+            for count in (1, LIE, 0)
+            for is_anew in (True, False)
         ]
     else:
         assert kind is msg.Answer, f"no statements for {kind.__name__}"

@@ -14,7 +14,7 @@ W, ACTIVE, Q, MOVING, DONE = JobState
 
 
 def job(state: JobState = ACTIVE, **changes: object) -> Job:
-    made = Job(id=job_id(), spec=spec(), body=b"", state=state, expires_at=NOW + DAY_MS)
+    made = Job(id=job_id(), spec=spec(), ctime=1, body=b"", state=state, expires_at=NOW + DAY_MS)
     return attrs.evolve(made, **changes)  # type: ignore[arg-type]
 
 

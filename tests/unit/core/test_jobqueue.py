@@ -8,28 +8,34 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from disque.core.job import Job, JobState
 from disque.core.jobid import JobId
-from disque.core.jobqueue import PAUSE_IN, PAUSE_OUT, JobQueue, QueueKey, SortedPages
+from disque.core.jobqueue import PAUSE_IN, PAUSE_OUT, JobQueue, SortedPages, place_of
+from tests.unit.core.builders import spec
 
 NOW = 1_700_000_000_000
 
 
-def key(priority: int, ctime: int) -> QueueKey:
-    return (9 - priority, ctime, JobId(b"D-%d" % ctime))
+def job(priority: int, ctime: int) -> Job:
+    """The same place, the same job."""
+    id_ = JobId(b"D-%d-%d" % (priority, ctime))
+    made = Job(id_, spec(priority=priority), ctime, b"", JobState.QUEUED, 0)
+    return _made.setdefault((priority, ctime), made)
 
 
-keys = st.builds(key, st.integers(0, 9), st.integers(0, 50))
+_made: dict[tuple[int, int], Job] = {}
+jobs = st.builds(job, st.integers(0, 9), st.integers(0, 50))
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.lists(st.tuples(st.sampled_from(["add", "remove", "pop"]), keys), max_size=60))
-def test_pages_equal_a_sorted_list(plan: list[tuple[str, QueueKey]]) -> None:
+@given(st.lists(st.tuples(st.sampled_from(["add", "remove", "pop"]), jobs), max_size=60))
+def test_pages_equal_a_sorted_list(plan: list[tuple[str, Job]]) -> None:
     pages = SortedPages()
-    model: list[QueueKey] = []
+    model: list[Job] = []
     for what, one in plan:
         if what == "add" and one not in model:
             pages.add(one)
-            model = sorted([*model, one])
+            model = sorted([*model, one], key=place_of)
         elif what == "remove":
             if one in model:
                 pages.remove(one)
@@ -38,8 +44,8 @@ def test_pages_equal_a_sorted_list(plan: list[tuple[str, QueueKey]]) -> None:
                 with pytest.raises(KeyError):
                     pages.remove(one)
         elif what == "pop" and model:
-            assert pages.first() == model[0]
-            assert pages.pop_first() == model.pop(0)
+            assert pages.first() is model[0]
+            pages.remove(model.pop(0))
         assert list(pages) == model
         assert list(reversed(pages)) == model[::-1]
         assert len(pages) == len(model)
@@ -48,32 +54,32 @@ def test_pages_equal_a_sorted_list(plan: list[tuple[str, QueueKey]]) -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_thousands_of_keys_cross_many_pages(seed: int) -> None:
     dice = random.Random(seed)
-    pages, model = SortedPages(), [key(dice.randrange(10), n) for n in range(3_000)]
+    pages, model = SortedPages(), [job(dice.randrange(10), n) for n in range(3_000)]
     dice.shuffle(model)
     for one in model:
         pages.add(one)
-    model.sort()
+    model.sort(key=place_of)
     assert list(pages) == model
     for one in dice.sample(model, 2_000):
         pages.remove(one)
         model.remove(one)
     assert list(pages) == model
-    assert [pages.pop_first() for _ in range(500)] == model[:500]
+    for one in model[:500]:
+        assert pages.first() is one
+        pages.remove(one)
     assert list(reversed(pages)) == model[:499:-1]
 
 
 def test_high_priority_first_then_age_then_id() -> None:
     pages = SortedPages()
-    for one in (key(4, 3), key(9, 8), key(4, 1), key(0, 0)):
+    for one in (job(4, 3), job(9, 8), job(4, 1), job(0, 0)):
         pages.add(one)
-    assert list(pages) == [key(9, 8), key(4, 1), key(4, 3), key(0, 0)]
+    assert list(pages) == [job(9, 8), job(4, 1), job(4, 3), job(0, 0)]
 
 
 def test_first_of_an_empty_queue_is_an_index_error() -> None:
     with pytest.raises(IndexError):
         SortedPages().first()
-    with pytest.raises(IndexError):
-        SortedPages().pop_first()
 
 
 def queue_that_imported(at: list[int]) -> JobQueue:

@@ -35,6 +35,8 @@ def words(line: str) -> list[bytes]:
         ("waitjob id1", cmd.WaitJob((I1,))), ("waitjob id1 id1 TIMEOUT 0", cmd.WaitJob((I1, I1), 0)),
         ("waitjob id2 timeout 1 timeout 2", cmd.WaitJob((I2,), 2)),
         (f"waitjob id1 timeout {2**63 - 1}", cmd.WaitJob((I1,), DURATION_MAX_MS)),
+        ("publish x body", cmd.Publish(b"x", b"body")),
+        ("pubsub NumSub", cmd.NumSub(())), ("pubsub numsub x y", cmd.NumSub((b"x", b"y"))),
     ],
 )  # fmt: skip
 def test_what_is_taken(line: str, command: cmd.Command) -> None:

@@ -1,0 +1,189 @@
+"""PUBLISH and its kin: a message goes once to all subscribers of all nodes that can be reached, and is forgotten.
+
+Every reachable peer is sent every message, whether it has told of subscribers or not. What peers tell each other are
+only *numbers*, for replies: news of a subscription may be late or lost, and then a count is wrong for a while, but no
+subscriber misses a message that its own node already counts it for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from cluster.nodeid import NodeId
+from cluster.view import ClusterView
+from disque.core import commands as cmd
+from disque.core import messages as msg
+from disque.core.ready import ClientId, Published, Pushes, Reply
+from disque.core.state import State, fail, reply, send
+from disque.core.topics import Kind, Topic, TopicTable, count_of, pattern_of
+
+_WORDS: Mapping[tuple[bool, bool], bytes] = {
+    # (is it a pattern, does it begin)
+    (False, True): b"subscribe",
+    (True, True): b"psubscribe",
+    (False, False): b"unsubscribe",
+    (True, False): b"punsubscribe",
+}
+
+
+def publish(state: State, client: ClientId, command: cmd.Publish) -> None:
+    """PUBLISH: `:n` subscriptions here and those that linked peers last told of; at most once, no copies."""
+    if _is_too_long(state, client, command.channel):
+        return
+    _deliver(state, command.channel, command.body, command.headers)
+    send(state, state.up, msg.Publish(command.channel, command.headers, command.body))
+    reply(state, client, _reached(state, command.channel))
+
+
+def on_publish(state: State, _peer: NodeId, said: msg.Publish) -> None:
+    """A message that was published at a peer."""
+    _deliver(state, said.channel, said.body, said.headers)
+
+
+def _deliver(state: State, channel: bytes, body: bytes, headers: Mapping[bytes, bytes]) -> None:
+    if not state.topics.size or len(channel) > state.limits.topic_name_bytes_max:
+        return
+    for topic, who in state.topics.table.matches(channel):
+        published = Published(channel, pattern_of(topic), body, headers)
+        for subscriber in (who,) if isinstance(who, int) else who:
+            reply(state, ClientId(subscriber), published)
+
+
+def _reached(state: State, channel: bytes) -> int:
+    topics = state.topics
+    here = sum([count_of(who) for _, who in topics.table.matches(channel)])
+    there = [table for peer, table in topics.told.items() if peer in state.up_set]
+    return here + sum([count for table in there for _, count in table.matches(channel)])
+
+
+def count_reached(state: State, client: ClientId, command: cmd.CountReached) -> None:
+    """What PUBLISH would answer."""
+    if not _is_too_long(state, client, command.channel):
+        reply(state, client, _reached(state, command.channel))
+
+
+def number_of_subscriptions(state: State, client: ClientId, command: cmd.NumSub) -> None:
+    """PUBSUB NUMSUB: flat, name and number; counted as PUBLISH does, without patterns."""
+    topics = state.topics
+    answer: list[Reply] = []
+    for channel in command.channels:
+        topic = (Kind.CHANNEL, channel)
+        told = [
+            table.get(topic) or 0 for peer, table in topics.told.items() if peer in state.up_set
+        ]
+        answer += (channel, count_of(topics.table.get(topic)) + sum(told))
+    reply(state, client, answer)
+
+
+def subscribe(state: State, client: ClientId, command: cmd.Subscribe) -> None:
+    """SUBSCRIBE, PSUBSCRIBE: one reply a topic, with the number that the connection has then."""
+    topics, limits = state.topics, state.limits
+    if any([_is_too_long(state, client, name) for _, name in command.topics[:1]]):
+        return
+    if topics.size + len(command.topics) > limits.subscriptions_max:
+        text = f"Too many subscriptions at this node, the limit is {limits.subscriptions_max}"
+        fail(state, client, "ERR", text)
+        return
+    answers: list[list[Reply]] = []
+    for topic in command.topics:
+        if topics.add(command.subscriber, topic):
+            _tell(state, topic)
+        answers.append(_answer(state, command.subscriber, topic, begins=True))
+    reply(state, client, Pushes(tuple(answers)))
+
+
+def unsubscribe(state: State, client: ClientId, command: cmd.Unsubscribe) -> None:
+    """UNSUBSCRIBE, PUNSUBSCRIBE: one reply a topic; without names all go, and if there are none it says so."""
+    topics, who = state.topics, command.subscriber
+    chosen = command.topics
+    if chosen is None:
+        chosen = tuple(topics.topics_of(who, are_patterns=command.is_pattern))
+    answers: list[list[Reply]] = []
+    for topic in chosen:
+        if topics.remove(who, topic):
+            _tell(state, topic)
+        answers.append(_answer(state, who, topic, begins=False))
+    if not answers:
+        answers.append([_WORDS[command.is_pattern, False], None, topics.count_of(who)])
+    reply(state, client, Pushes(tuple(answers)))
+
+
+def _answer(state: State, subscriber: int, topic: Topic, *, begins: bool) -> list[Reply]:
+    pattern = pattern_of(topic)
+    word = _WORDS[pattern is not None, begins]
+    return [word, topic[1] if pattern is None else pattern, state.topics.count_of(subscriber)]
+
+
+def leave(state: State, subscriber: ClientId) -> None:
+    """A connection has gone, and all its subscriptions with it."""
+    topics = state.topics
+    if subscriber in topics.chosen:
+        both = [topics.topics_of(subscriber, are_patterns=each) for each in (False, True)]
+        for topic in both[0] + both[1]:
+            topics.remove(subscriber, topic)
+            _tell(state, topic)
+
+
+def attend(state: State, client: ClientId, command: cmd.Attend) -> None:
+    """A front end's subscription of a queue begins or ends."""
+    attending = state.topics.attending
+    count = attending.get(command.queue, 0) + command.change
+    if count > 0:
+        attending[command.queue] = count
+    else:
+        attending.pop(command.queue, None)
+    reply(state, client, max(count, 0))
+
+
+def _is_too_long(state: State, client: ClientId, name: bytes) -> bool:
+    most = state.limits.topic_name_bytes_max
+    if len(name) > most:
+        fail(state, client, "ERR", f"A topic's name has at most {most} bytes, got {len(name)}")
+    return len(name) > most
+
+
+# What peers tell each other: numbers
+
+
+def _tell(state: State, topic: Topic) -> None:
+    """So many are subscribed here now. Of very many topics not all are told of."""
+    table = state.topics.table
+    if state.up and len(table) <= state.limits.topics_told_max:
+        kind, name = topic
+        send(state, state.up, msg.Subscribed(kind, name, count_of(table.get(topic)), is_anew=False))
+
+
+def topics_view_changed(state: State, before: ClusterView) -> None:
+    """Who can be reached again is told all; what peers said that are away doesn't count, and is said again."""
+    topics = state.topics
+    for peer in [peer for peer in topics.told if peer not in state.up_set]:
+        del topics.told[peer]
+    if not topics.size:
+        return
+    was_up = [node for node, member in before.members.items() if member.is_reachable]
+    for peer in state.up:
+        if peer not in was_up:
+            _tell_all(state, peer)
+
+
+def _tell_all(state: State, peer: NodeId) -> None:
+    is_anew = True
+    for (kind, name), who in state.topics.table.first(state.limits.topics_told_max):
+        send(state, (peer,), msg.Subscribed(kind, name, count_of(who), is_anew))
+        is_anew = False
+
+
+def on_subscribed(state: State, peer: NodeId, said: msg.Subscribed) -> None:
+    """A peer tells how many of its clients have subscribed to a topic."""
+    if peer not in state.up_set or said.kind not in (0, 1, 2):
+        return
+    if said.is_anew:
+        state.topics.told.pop(peer, None)
+    topic = (Kind(said.kind), said.name)
+    if not said.count:
+        if peer in state.topics.told:
+            state.topics.told[peer].discard(topic)
+        return
+    table = state.topics.told.setdefault(peer, TopicTable())
+    if table.get(topic) is not None or len(table) < state.limits.topics_told_max:
+        table.put(topic, said.count)

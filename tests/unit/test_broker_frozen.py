@@ -1,0 +1,69 @@
+"""A frozen broker: the log can't be written, so nothing that speaks of a record leaves; only membership lives."""
+
+from __future__ import annotations
+
+import random
+
+from cluster.membership import MembershipConfig
+from cluster.nodeid import NodeId
+from cluster.nodesfile import StoredNodes
+from cluster.ready import Identity
+from disque.broker import Broker, BrokerSettings
+from disque.core import commands as cmd
+from disque.core import messages as msg
+from disque.core.jobid import JobId
+from disque.core.limits import Limits
+from disque.core.ready import ClientId, NilArray
+
+ME, OTHER = ClientId(1), ClientId(2)
+PEER = NodeId("b" * 40)
+NOW = 1_000_000
+
+
+def make() -> Broker:
+    broker = Broker(
+        settings=BrokerSettings(limits=Limits(), membership=MembershipConfig()),
+        identity=Identity(NodeId("a" * 40), 7, 7, "", 7711, 17711),
+        stored=StoredNodes(),
+        dice=random.Random(0),
+        now_ms=NOW,
+    )
+    broker.take_ready()
+    return broker
+
+
+def test_timers_of_jobs_stand_still_and_reads_are_answered() -> None:
+    broker = make()
+    assert not broker.command(ME, cmd.GetJob((b"q",), timeout_ms=50))
+    broker.take_ready()
+    broker.freeze()
+    broker.advance(NOW + 1000)
+    assert broker.take_ready().replies == []
+    broker.command(OTHER, cmd.QLen(b"q"))
+    assert broker.take_ready().replies == [(OTHER, 0)]
+    broker.thaw()
+    broker.advance(NOW + 1001)
+    assert broker.take_ready().replies == [(ME, NilArray())]
+
+
+def test_records_stay_inside_until_they_can_be_stored() -> None:
+    broker = make()
+    broker.command(ME, cmd.AddJob(b"q", b"body", 0, replicate=1))
+    broker.take_ready()
+    broker.freeze()
+    broker.engine.reset()
+    assert broker.take_ready().records == []
+    broker.thaw()
+    assert "flush" in [record.kind for record in broker.take_ready().records]
+
+
+def test_messages_older_than_a_link_lets_them_wait_are_dropped() -> None:
+    for frozen_ms, is_kept in ((14_000, True), (16_000, False)):
+        broker = make()
+        broker.freeze()
+        said: list[msg.Message] = [msg.Unknown(JobId(b"D-x"), 1, 1)]
+        broker.engine.state.ready.messages.append(((PEER,), said))
+        broker.take_ready()
+        broker.advance(NOW + frozen_ms)
+        broker.thaw()
+        assert bool(broker.engine.state.ready.messages) is is_kept
