@@ -18,7 +18,7 @@ class CommandError(DisqueError):
 
 
 class ProtocolError(DisqueError):
-    """Bytes that are no RESP: reply with the text, then close the connection."""
+    """Bytes that are no RESP, or no STOMP: reply with the text, then close the connection."""
 
 
 class ConfigError(DisqueError):

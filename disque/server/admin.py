@@ -22,6 +22,13 @@ from disque.server.debug_admin import debug
 from disque.server.info import info_text
 from disque.server.latency import latency
 from disque.server.monitor import MONITOR_OUT_MAX
+from disque.server.pubsub import (
+    has_subscriptions,
+    pattern_subscribe,
+    pattern_unsubscribe,
+    subscribe,
+    unsubscribe,
+)
 from disque.server.render import Answer, Pairs, Verbatim
 from disque.server.shell import Forward, Later
 from disque.server.slowlog import slowlog
@@ -43,6 +50,8 @@ def ping(shell: Shell, client: Client, args: list[bytes]) -> Answer:
     """`PING [message]`."""
     if len(args) > 1:
         raise wrong_count(b"ping")
+    if client.proto == 2 and has_subscriptions(shell, client):
+        return [b"pong", args[0] if args else b""]
     return args[0] if args else Status(b"PONG")
 
 
@@ -155,6 +164,7 @@ def shutdown(shell: Shell, client: Client, args: list[bytes]) -> Answer:
     if len(args) > 1 or (args and args[0].lower() != b"rewrite-aof"):
         raise CommandError(_SYNTAX)
     shell.events.event("notice", "shutdown-asked", addr=client.address)
+    shell.rewrites_at_end = bool(args) and not shell.turns.is_loading
     shell.stopping.set()
     client.close_soon()
     return NOTHING
@@ -176,7 +186,8 @@ def load_job(shell: Shell, client: Client, args: list[bytes]) -> Answer:
 
 
 def rewrite_log(shell: Shell, client: Client, args: list[bytes]) -> Answer:
-    """`BGREWRITEAOF`: there is no log yet to be rewritten; clients only look at the answer."""
+    """`BGREWRITEAOF`: say all that lives again and forget the rest, log switched on or not."""
+    shell.persistence.begin_rewrite()
     return Status(b"Background append only file rewriting started")
 
 
@@ -194,7 +205,11 @@ ADMIN: dict[bytes, Callable[[Shell, Client, list[bytes]], Answer | Later | Forwa
     b"loadjob": load_job,
     b"monitor": monitor,
     b"ping": ping,
+    b"psubscribe": pattern_subscribe,
+    b"punsubscribe": pattern_unsubscribe,
     b"shutdown": shutdown,
     b"slowlog": slowlog,
+    b"subscribe": subscribe,
     b"time": time_,
+    b"unsubscribe": unsubscribe,
 }

@@ -1,8 +1,8 @@
 """App: the composition root; it makes the parts of a server, starts them in order, and ends them.
 
-Start: node table locked and read, boot number drawn, table saved, ports opened, then the loop. End: SIGTERM, SIGINT or
-SHUTDOWN let the turn under way finish, flush replies and close; a bug of ours ends the process with its traceback and
-status 70, never in an unknown state.
+Start: node table locked and read, boot number drawn, ports opened, log replayed, table saved, then the loop. End:
+SIGTERM, SIGINT or SHUTDOWN let the turn under way finish, flush replies, close, and end the log; a bug of ours ends the
+process with its traceback and status 70, never in an unknown state.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from cluster.nodeid import NODE_ID_CHARS, node_id_from_bytes
 from cluster.ready import Identity
 from disque.broker import Broker, BrokerSettings
 from disque.errors import ConfigError
-from disque.server import dispatch
+from disque.server import dialmap, dispatch
 from disque.server.addresses import is_loopback
 from disque.server.clients import Clients
 from disque.server.clock import Clock
@@ -36,9 +36,11 @@ from disque.server.config import PIDFILE_DEFAULT
 from disque.server.eventlog import EventLog
 from disque.server.info import Figures
 from disque.server.loop import NullLog, Turns
+from disque.server.persistence import Persistence
 from disque.server.settings import Settings, limits_of
 from disque.server.shell import Shell
 from disque.server.sockets import listen, listen_unix
+from disque.server.stomp import Stomp
 
 if TYPE_CHECKING:
     import socket
@@ -47,9 +49,11 @@ if TYPE_CHECKING:
     from cluster.ready import Note
     from disque.server.config import Config
     from disque.server.connection import Client
+    from disque.server.dialect import Dialect
 
 EXIT_BUG = 70  # EX_SOFTWARE
 FAREWELL_S = 5.0  # for replies that are owed when the server ends
+FROZEN_FAREWELL_S = 1.0  # the same while the log can't be written: most of them won't come
 GC_THRESHOLDS = (
     50_000,
     20,
@@ -111,6 +115,7 @@ class Server:
             save_nodes=self._save_nodes,
             note=self._note,
         )
+        self.persistence = Persistence(config, events, self.turns, stored_boot=self._stored_boot)
 
     def _make_broker(self) -> Broker:
         """The broker with this node's identity; ConfigError if its node table can't be used."""
@@ -124,12 +129,13 @@ class Server:
             raise ConfigError(f"{self._nodes_path}: {error.strerror}") from None
         for text in stored.warnings:
             self.events.event("warning", "nodes-file-mended", file=self._nodes_path, text=text)
+        self._stored_boot = stored.boot
         boot = max(stored.boot + 1, time.time_ns() // 1_000_000)
         node = stored.id or node_id_from_bytes(os.urandom(NODE_ID_CHARS // 2))
         identity = Identity(
             id=node,
             boot=boot,
-            since=boot,  # no log: nothing of an earlier life is left
+            since=boot,  # unless a log proves that nothing of an earlier life is lost
             host=config.cluster_announce_host,
             port=config.cluster_announce_port or config.port,
             bus_port=config.cluster_announce_bus_port or config.bus_port,
@@ -155,11 +161,9 @@ class Server:
     async def serve(self) -> None:
         """Open the ports, serve until told to stop, and take leave."""
         config = self.config
-        try:
-            self._save_nodes_now()
-        except OSError as error:
-            raise ConfigError(f"{self._nodes_path}: can't be written: {error.strerror}") from None
+        self.turns.is_loading = True
         listeners = self._listen()
+        stomp_listeners = self._listen_stomp()
         self._bus = self.turns.bus = self._make_bus()
         try:
             await self._bus.listen(config.bind, config.bus_port)
@@ -170,23 +174,43 @@ class Server:
             self.settings.start(shell, self._bus)
             self._write_pidfile()
             nursery.start_soon(self._heed_signals, shell)
-            nursery.start_soon(shell.clients.serve, listeners)
-            await nursery.start(self._bus.run)
-            for node in config.cluster_join:
-                shell.broker.meet(node.host, node.bus_port, is_sticky=True)
-            nursery.start_soon(self.turns.run)
-            self._tell_start()
-            "".encode("idna")  # host names need this codec, and loading it needs a free descriptor
-            gc.freeze()
-            gc.set_threshold(*GC_THRESHOLDS)
-            await shell.stopping.wait()
-            await shell.clients.farewell(FAREWELL_S)
-            await self.turns.wait_rest(FAREWELL_S)
+            stomp = Stomp(shell)
+            others: list[tuple[socket.socket, Dialect]] = [
+                (each, stomp) for each in stomp_listeners
+            ]
+            nursery.start_soon(shell.clients.serve, listeners, others)
+            if stomp_listeners:
+                nursery.start_soon(stomp.run)
+            if await self.persistence.load(shell.stopping.is_set):
+                await self._run(shell)
+            patience_s = FROZEN_FAREWELL_S if self.turns.trouble else FAREWELL_S
+            await shell.clients.farewell(patience_s)
+            await self.turns.wait_rest(patience_s)
             nursery.cancel_scope.cancel()
+        await self.persistence.stop(rewrites=shell.rewrites_at_end)
         for path in self._leftovers:
             path.unlink(missing_ok=True)
         self.restart_after_s = shell.restart_after_s
         self.events.event("notice", "stopped")
+
+    async def _run(self, shell: Shell) -> None:
+        """The log is read: be a member and serve, until told to stop."""
+        self.turns.is_loading = False
+        try:
+            # After the log's first words: no life is in the table that the log doesn't know.
+            self._save_nodes_now()
+        except OSError as error:
+            raise ConfigError(f"{self._nodes_path}: can't be written: {error.strerror}") from None
+        await shell.nursery.start(self._bus.run)
+        for node in self.config.cluster_join:
+            shell.broker.meet(node.host, node.bus_port, is_sticky=True)
+        shell.nursery.start_soon(self.turns.run)
+        shell.nursery.start_soon(self.persistence.run)
+        self._tell_start()
+        "".encode("idna")  # host names need this codec, and loading it needs a free descriptor
+        gc.freeze()
+        gc.set_threshold(*GC_THRESHOLDS)
+        await shell.stopping.wait()
 
     def _listen(self) -> list[socket.socket]:
         config = self.config
@@ -196,6 +220,12 @@ class Server:
             listeners.append(listen_unix(config.unixsocket, mode, config.tcp_backlog))
             self._leftovers.append(Path(config.unixsocket).resolve())
         return listeners
+
+    def _listen_stomp(self) -> list[socket.socket]:
+        config = self.config
+        if not config.stomp_port:
+            return []
+        return listen(config.bind, config.stomp_port, config.tcp_backlog)
 
     def _write_pidfile(self) -> None:
         """Only one that was asked for: several nodes of one machine would share the default."""
@@ -232,13 +262,14 @@ class Server:
             figures=self.figures,
             events=self.events,
             nursery=nursery,
+            persistence=self.persistence,
             run_id=os.urandom(20).hex(),
             renames=_renames(config.rename_command),
             apply_setting=self.settings.apply,
             save_nodes_now=self._save_nodes_now,
             start_again=lambda: start_again(config),
         )
-        self.turns.latency = shell.latency
+        self.turns.latency = self.persistence.latency = shell.latency
         return shell
 
     def _make_bus(self) -> Bus:
@@ -248,6 +279,7 @@ class Server:
             secret=config.cluster_secret.encode("utf-8", "surrogateescape"),
             limits=BusLimits(link=LinkLimits(out_wait_max_ms=config.cluster_node_timeout)),
             is_allowed=self._refuse_peer,
+            dial_map=dialmap.dialer(config.dial_map),
         )
 
     async def _heed_signals(self, shell: Shell) -> None:

@@ -33,12 +33,16 @@ from disque.server.render import render
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+    from typing import TypeAlias
 
     from disque.core.ready import Reply
     from disque.server.connection import Slot
+    from disque.server.dialect import Dialect
     from disque.server.eventlog import EventLog
     from disque.server.info import Figures
     from disque.server.loop import Turns
+
+    Hearer: TypeAlias = Callable[[ClientId, Reply], Client]
 
 COMMANDS_A_RUN = 500  # commands of one client in a row, before others have their turn
 READ_BYTES = 64 << 10
@@ -52,6 +56,8 @@ STALL_S = 10.0  # a closing connection that takes no byte for so long is dropped
 CRON_S = 1.0
 _TCP_CLOSE, _TCP_CLOSE_WAIT = 7, 8  # states of TCP_INFO
 _OUT_OF_FILES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+UNWRITTEN = "Errors writing to the AOF file"  # Disque's text
+UNKNOWN_OUTCOME = "; whether the job was added isn't known"
 
 DENIED = (
     "disque-broker runs in protected mode because no requirepass is set: only clients on the same "
@@ -94,6 +100,8 @@ class Clients:
         self._overtakes = overtakes
         self._slots: dict[ClientId, Slot] = {}  # open ones of all connections
         self._last_slot = 0
+        # Whoever wants the replies of an id that no slot waits for
+        self._hearers: dict[ClientId, Hearer] = {}
         self.is_paused = False  # CLIENT PAUSE: no command runs
         self._paused_until = 0.0  # in trio's time
         self._figures = figures
@@ -114,13 +122,31 @@ class Clients:
             slot = self._slots.pop(slot_id, None)
             if slot is not None:
                 slot.client.fill(slot, render(reply, slot.proto))
+                slot.client.has_written |= not slot.is_read
                 touched[slot.client.id] = slot.client
+            elif (hearer := self._hearers.get(slot_id)) is not None:
+                client = hearer(slot_id, reply)
+                client.has_written = True
+                touched[client.id] = client
         return list(touched.values())
+
+    def new_id(self) -> ClientId:
+        """An id for the broker that nobody had before."""
+        self._last_slot += 1
+        return ClientId(self._last_slot)
+
+    def listen_to(self, id_: ClientId, hearer: Hearer) -> None:
+        """Give all replies of this id to `hearer`, who returns whom they concern, until `forget`."""
+        self._hearers[id_] = hearer
+
+    def forget(self, id_: ClientId) -> None:
+        """Nobody wants the replies of this id any more."""
+        self._hearers.pop(id_, None)
 
     def open_slot(self, client: Client) -> Slot:
         """A place for a reply that comes later, under an id that nobody had before."""
-        self._last_slot += 1
-        slot = self._slots[ClientId(self._last_slot)] = client.open_slot(ClientId(self._last_slot))
+        id_ = self.new_id()
+        slot = self._slots[id_] = client.open_slot(id_)
         return slot
 
     def fill(self, slot: Slot, reply: bytes) -> None:
@@ -133,17 +159,33 @@ class Clients:
         if client.has_input:
             self.turns.resume(client)
 
+    def fail_waiting(self, reason: str) -> None:
+        """The log can't be written: who waits for the broker waits no longer."""
+        for slot in list(self._slots.values()):
+            if slot.is_waiting and not slot.is_shells:
+                self.turns.broker.disconnect(slot.id)
+                doubt = "" if slot.is_alone else UNKNOWN_OUTCOME
+                self.fill(slot, encoder.error("MISCONF", f"{UNWRITTEN}: {reason}{doubt}"))
+        for client in list(self.by_id.values()):
+            if client.dialect is not None:
+                client.dialect.fail_waiting(client, reason)
+
     def run(self, client: Client) -> bool:
         """Run what a client has sent until a command must wait; True if there may be more."""
+        dialect = client.dialect
+        overtakes = self._overtakes if dialect is None else dialect.overtakes
+        execute = self._execute if dialect is None else dialect.execute
+        if dialect is not None:
+            dialect.resume(client)
         left = 0 if self.is_paused else COMMANDS_A_RUN
         pending = client.pending
         while left and client.is_runnable:
             if not pending and not self._decode(client, left):
                 break
-            if client.waits and not self._overtakes(pending[0]):
+            if client.waits and not overtakes(pending[0]):
                 break
             left -= 1
-            self._execute(client, pending.popleft())
+            execute(client, pending.popleft())
         self.turns.end(client)
         return not (left or self.is_paused)
 
@@ -172,14 +214,24 @@ class Clients:
             self._events.event("warning", "client-dropped", addr=client.address, reason=error)
             client.die()
         except ProtocolError as error:
-            client.tell(encoder.error(error.code, str(error)))
-            client.close_soon()
+            if client.dialect is not None:
+                client.dialect.broken(client, error)
+            else:
+                client.tell(encoder.error(error.code, str(error)))
+                client.close_soon()
         return bool(client.pending)
 
     # Tasks
 
-    async def serve(self, listeners: Sequence[socket.socket]) -> None:
-        """Accept and serve until cancelled; the listeners (non-blocking) are closed at the end."""
+    async def serve(
+        self,
+        listeners: Sequence[socket.socket],
+        others: Sequence[tuple[socket.socket, Dialect]] = (),
+    ) -> None:
+        """Accept and serve until cancelled, `others` in dialects of their own.
+
+        The listeners (non-blocking) are closed at the end.
+        """
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             nursery.start_soon(self._cron)
@@ -187,9 +239,11 @@ class Clients:
                 async with trio.open_nursery() as accepting:
                     self._accepting = accepting.cancel_scope
                     for listener in listeners:
-                        accepting.start_soon(self._accept, listener)
+                        accepting.start_soon(self._accept, listener, None)
+                    for listener, dialect in others:
+                        accepting.start_soon(self._accept, listener, dialect)
             finally:
-                for listener in listeners:
+                for listener in (*listeners, *[each for each, _ in others]):
                     listener.close()
             await trio.sleep_forever()
 
@@ -203,7 +257,7 @@ class Clients:
             while self.by_id:
                 await trio.sleep(0.01)
 
-    async def _accept(self, listener: socket.socket) -> None:
+    async def _accept(self, listener: socket.socket, dialect: Dialect | None) -> None:
         while True:
             await trio.lowlevel.wait_readable(listener)
             for _ in range(ACCEPTS_A_TURN):
@@ -216,7 +270,7 @@ class Clients:
                         await self._bear_lack_of_files(error)
                     break
                 self._is_complaining = False
-                self.admit(sock, address)
+                self.admit(sock, address, dialect)
 
     async def _bear_lack_of_files(self, error: OSError) -> None:
         """Say it once and breathe: the waiting connection keeps the listener readable."""
@@ -225,7 +279,7 @@ class Clients:
             self._events.event("warning", "accept-failed", reason=error.strerror)
         await trio.sleep(0.1)
 
-    def admit(self, sock: socket.socket, address: Any) -> None:
+    def admit(self, sock: socket.socket, address: Any, dialect: Dialect | None = None) -> None:
         """Serve a new connection, or say why not; `address` is accept's, judged by protected mode."""
         assert self._nursery is not None
         sock.setblocking(False)
@@ -233,10 +287,10 @@ class Clients:
         is_unix = not isinstance(address, tuple)
         is_local = is_unix or is_loopback(socket_host(address))
         if not (is_local or self.limits.is_open_to_all):
-            self._refuse(sock, "DENIED", DENIED)
+            self._refuse(sock, "DENIED", DENIED, dialect)
             return
         if len(self.by_id) >= self.limits.clients_max:
-            self._refuse(sock, "ERR", "max number of clients reached")
+            self._refuse(sock, "ERR", "max number of clients reached", dialect)
             return
         try:
             own = sock.getsockname()
@@ -250,7 +304,7 @@ class Clients:
         client = Client(
             ClientId(self._last_id),
             sock,
-            Decoder(),
+            Decoder() if dialect is None else dialect.decoder(),
             now_ms=self.turns.clock.now_ms(),
             wants_writer=self._start_writer,
         )
@@ -259,6 +313,9 @@ class Clients:
         client.address = socket_name(address, own if isinstance(own, str) else "")
         client.out_limit_bytes = self.limits.out_hard_bytes or OUT_CAP_BYTES
         self.by_id[client.id] = client
+        if dialect is not None:
+            client.dialect = dialect
+            dialect.begin(client)
         self._nursery.start_soon(self._serve_client, client)
 
     def limits_changed(self) -> None:
@@ -278,10 +335,11 @@ class Clients:
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, probe_s)
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
 
-    def _refuse(self, sock: socket.socket, code: str, text: str) -> None:
+    def _refuse(self, sock: socket.socket, code: str, text: str, dialect: Dialect | None) -> None:
         self._figures.connections_rejected += 1
+        refuse = encoder.error if dialect is None else dialect.refusal
         with contextlib.suppress(OSError):  # it has gone already
-            sock.send(encoder.error(code, text))
+            sock.send(refuse(code, text))
         if self._farewells >= FAREWELLS_MAX or self._nursery is None:
             sock.close()
             return
@@ -385,6 +443,11 @@ class Clients:
         for slot_id in client.give_up_waiting():
             del self._slots[slot_id]
             self.turns.broker.disconnect(slot_id)
+        if client.subscriber is not None:
+            self.forget(client.subscriber)
+            self.turns.broker.disconnect(client.subscriber)
+        if client.dialect is not None:
+            client.dialect.part(client)
         self.turns.end(client)
 
     async def _flush(self, client: Client) -> None:
@@ -435,7 +498,10 @@ class Clients:
 
     def buffered_bytes(self) -> int:
         """Bytes that connections hold: input that hasn't run, output that isn't sent."""
-        return sum(each.backlog_bytes + each.decoder.pending_bytes for each in self.by_id.values())
+        return sum(
+            each.backlog_bytes + each.heard_bytes + each.decoder.pending_bytes
+            for each in self.by_id.values()
+        )
 
     def sent_bytes(self) -> int:
         """Bytes sent to clients since start, those of present connections included."""
@@ -445,7 +511,8 @@ class Clients:
         """Drop a connection that is idle, slow, or gone without our having looked."""
         limits = self.limits
         idle_s = (now_ms - client.idle_since_ms) / 1000
-        if limits.idle_max_s and idle_s > limits.idle_max_s and not client.is_waiting:
+        is_quiet = not (client.is_waiting or client.is_listening)
+        if limits.idle_max_s and idle_s > limits.idle_max_s and is_quiet:
             client.close_soon()
         if limits.out_soft_bytes and client.backlog_bytes > limits.out_soft_bytes:
             if client.over_soft_since_ms is None:

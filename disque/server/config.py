@@ -43,10 +43,11 @@ from disque.server.table import COMMANDS
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from disque.server.dialmap import Address
+
 PIDFILE_DEFAULT = "/var/run/disque.pid"
 _GLOB_CHARS_MAX = 256  # of a CONFIG GET pattern; longer ones match nothing
 _WORD_BYTES_MAX = 512  # of a password or secret; Disque's
-_NO_LOG = "the append-only log isn't built yet; start without it"
 
 
 def _setting(default: object, kind: Kind, text: str, **more: Any) -> Any:
@@ -105,10 +106,10 @@ class Config:
         15_000, _COUNT, "Silence after which a node is suspected.", unit="ms"
     )
     tcp_keepalive: int = _live(0, KeepAlive(), "Time between TCP probes; 0: none.", unit="s")
-    no_appendfsync_on_rewrite: bool = _setting(False, _YES_NO, "No fsync during a rewrite.")
+    no_appendfsync_on_rewrite: bool = _setting(False, _YES_NO, "Kept for Disque's files; unused.")
     daemonize: bool = _setting(False, _YES_NO, "Not offered: use a service manager.")
     activerehashing: bool = _live(True, _YES_NO, "Kept for Disque's files; unused.")
-    aof_rewrite_incremental_fsync: bool = _live(True, _YES_NO, "Fsync now and then in a rewrite.")
+    aof_rewrite_incremental_fsync: bool = _live(True, _YES_NO, "Kept for Disque's files; unused.")
     aof_load_truncated: bool = _live(True, _YES_NO, "Start with a log whose end is cut off.")
     aof_enqueue_jobs_once: bool = _live(False, _YES_NO, "Queue jobs of the log at one start.")
     maxmemory_policy: str = _live(
@@ -176,6 +177,12 @@ class Config:
         "drop-oldest", Choice(("drop-oldest", "disconnect")), "What happens beyond topic-buffer."
     )
 
+    stomp_port: int = _setting(0, _PORT_OR_DEFAULT, "Port for STOMP clients; 0: none.")
+    stomp_max_prefetch: int = _live(
+        100, Integer(1, 65_535), "Unacknowledged messages, a STOMP subscription."
+    )
+    stomp_newline: bool = _live(False, _YES_NO, "A newline after frames for STOMP 1.0 clients.")
+
     rename_command: dict[str, str] = attrs.field(
         factory=dict,
         metadata=_metadata(Renames(), "Other names for commands.", is_file_only=True),
@@ -186,6 +193,7 @@ class Config:
     kept_outside: set[str] = attrs.field(
         factory=set
     )  # secrets of the environment: no file has them
+    dial_map: Mapping[Address, Address] = attrs.field(factory=dict)  # see dialmap; for tests
 
     @property
     def bus_port(self) -> int:
@@ -220,8 +228,6 @@ class Config:
         except ValueError:
             text = f"Invalid argument '{text}' for CONFIG SET '{name}'"
             raise CommandError(text) from None
-        if directive.name == "appendonly" and value:
-            raise CommandError("Unable to turn on AOF. Check server logs.")
         if directive.name == "dir" and (trouble := _folder_trouble(str(value))):
             raise CommandError(f"Changing directory: {trouble}")
         if value == getattr(self, directive.attribute):
@@ -254,12 +260,14 @@ class Config:
             )
         if self.bus_port == self.port:
             raise ConfigError(f"cluster-port must be another than port, both are {self.port}")
+        if self.stomp_port in (self.port, self.bus_port):
+            raise ConfigError(
+                f"stomp-port must be another than port and cluster-port, got {self.stomp_port}"
+            )
         if self.daemonize:
             raise ConfigError(
                 "daemonize yes isn't offered: let a service manager (systemd, a container) run it"
             )
-        if self.appendonly:
-            raise ConfigError(f"appendonly yes: {_NO_LOG}")
         self._check_renames()
         if trouble := _folder_trouble(self.dir):
             raise ConfigError(f"dir '{self.dir}' can't be used: {trouble}")

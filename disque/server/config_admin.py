@@ -13,9 +13,12 @@ from disque.errors import CommandError, ConfigError
 from disque.server.config import DIRECTIVES
 from disque.server.render import Pairs
 from disque.server.rewriting import rewrite_file
+from disque.server.shell import Later
 
 if TYPE_CHECKING:
+    from disque.server.config import Config
     from disque.server.connection import Client
+    from disque.server.eventlog import EventLog
     from disque.server.render import Answer
     from disque.server.shell import Shell
 
@@ -23,7 +26,7 @@ OK = Status(b"OK")
 _COUNTS = {b"get": 2, b"set": 3, b"resetstat": 1, b"rewrite": 1}
 
 
-def config(shell: Shell, _: Client, args: list[bytes]) -> Answer:
+def config(shell: Shell, _: Client, args: list[bytes]) -> Answer | Later:
     """`CONFIG GET <glob> | SET <name> <value> | RESETSTAT | REWRITE`."""
     word = args[0].lower()
     if word not in _COUNTS:
@@ -49,22 +52,29 @@ def rewrite(shell: Shell) -> Answer:
     """CONFIG REWRITE: the file says what holds now."""
     if not shell.config.config_file:
         raise CommandError("The server is running without a config file")
+    rewrite_config(shell.config, shell.events)
+    return OK
+
+
+def rewrite_config(config: Config, events: EventLog) -> None:
+    """Bring the configuration file up to date; CommandError if that can't be."""
     try:
-        rewrite_file(shell.config)
+        rewrite_file(config)
     except OSError as error:
         reason = error.strerror or str(error)
         raise CommandError(f"Rewriting config file: {reason}") from None
     except ConfigError as error:  # an included file has become unreadable
         raise CommandError(f"Rewriting config file: {error}") from None
-    shell.events.event("notice", "configuration-rewritten", file=shell.config.config_file)
-    return OK
+    events.event("notice", "configuration-rewritten", file=config.config_file)
 
 
-def _set(shell: Shell, name: str, text: str) -> Answer:
-    """CONFIG SET: what can't be applied is put back."""
+def _set(shell: Shell, name: str, text: str) -> Answer | Later:
+    """CONFIG SET: what can't be applied is put back. Switching the log takes time."""
     directive = DIRECTIVES.get(name.lower())
     old = None if directive is None else getattr(shell.config, directive.attribute)
     changed = shell.config.set(name, text)
+    if changed == "appendonly":
+        return Later(shell.persistence.switch)
     if changed is not None and directive is not None:
         try:
             shell.apply_setting(changed)

@@ -15,6 +15,7 @@ import attrs
 
 from disque.errors import ConfigError
 from disque.resp.inline import split_words
+from disque.server import dialmap
 from disque.server.config import DIRECTIVES, Config
 
 if TYPE_CHECKING:
@@ -96,7 +97,9 @@ def read_environment(config: Config, environment: Mapping[str, str]) -> list[str
             continue
         name = variable.removeprefix(ENVIRONMENT_PREFIX).lower().replace("_", "-")
         directive = DIRECTIVES.get(name)
-        if directive is None or directive.is_file_only or variable != variable.upper():
+        if variable == dialmap.VARIABLE:
+            config.dial_map = _dial_map(text)
+        elif directive is None or directive.is_file_only or variable != variable.upper():
             hint = _HINTS.get(variable, "")
             warnings.append(f"{variable}: no directive of that name, ignored{hint}")
         elif text.startswith(("tcp://", "udp://", "sctp://")):
@@ -122,6 +125,13 @@ def read_flags(config: Config, flags: Sequence[str]) -> None:
         directive = DIRECTIVES.get(name.lower())
         _assign(config, name, _words(directive, values), f"--{name}")
         config.kept_outside.discard(name.lower())
+
+
+def _dial_map(text: str) -> Mapping[dialmap.Address, dialmap.Address]:
+    try:
+        return dialmap.parse_dial_map(text)
+    except ValueError as error:
+        raise ConfigError(f"{dialmap.VARIABLE}: {error}") from None
 
 
 def _words(directive: Directive | None, values: list[str]) -> list[str]:

@@ -11,7 +11,7 @@ command, so several commands of one connection may be under way.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
 import trio
@@ -21,13 +21,34 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from disque.core.ready import ClientId
-    from disque.resp.decoder import Decoder
-    from disque.resp.encoder import Protocol
+    from disque.errors import ProtocolError
+    from disque.resp.encoder import Protocol as RespVersion
+    from disque.server.dialect import Dialect
 
 KEPT_INPUT_MAX = 1 << 20  # bytes read ahead of a waiting command; beyond it the socket isn't read
 OPEN_ADDS_MAX = 1_000  # ADDJOBs of one connection that wait for their copies at a time
 OUT_PAUSE_BYTES = 64 << 20  # no further command of a client runs while so much is unsent
 OUT_CAP_BYTES = 1 << 30  # the built-in client-output-buffer-limit
+HEARD_CHUNK_BYTES = 64 << 10  # of topics' messages, given to the socket at a time
+
+
+class Input(Protocol):
+    """What makes requests of a client's bytes: resp.decoder.Decoder, stomp.frames.Decoder."""
+
+    error: ProtocolError | None
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes that were fed and haven't come out as requests."""
+        ...
+
+    def feed(self, data: bytes) -> None:
+        """Add what was read."""
+        ...
+
+    def take(self, count_max: int) -> list[Any]:
+        """The next complete requests."""
+        ...
 
 
 @attrs.define(eq=False)
@@ -36,9 +57,11 @@ class Slot:
 
     id: ClientId
     client: Client
-    proto: Protocol  # when its command ran
+    proto: RespVersion  # when its command ran
     is_mute: bool  # CLIENT REPLY OFF or SKIP: the reply is dropped
     is_waiting: bool = False  # not answered by the batch of its command
+    is_shells: bool = False  # the shell finds the answer, not the broker
+    is_read: bool = False  # its command changes nothing
     is_alone: bool = False  # no later command of its connection may run before it is answered
     data: bytes | None = None
 
@@ -53,8 +76,12 @@ class Client:
         "backlog_bytes",
         "connected_at_ms",
         "decoder",
+        "dialect",
         "flushed",
         "has_ended",
+        "has_written",
+        "heard",
+        "heard_bytes",
         "id",
         "idle_since_ms",
         "is_abandonable",
@@ -62,6 +89,8 @@ class Client:
         "is_authenticated",
         "is_closing",
         "is_dead",
+        "is_held",
+        "is_listening",
         "is_local",
         "is_monitor",
         "is_mute",
@@ -71,6 +100,7 @@ class Client:
         "last_command",
         "local_host",
         "name",
+        "on_flushed",
         "open",
         "out_limit_bytes",
         "over_soft_since_ms",
@@ -82,6 +112,7 @@ class Client:
         "sent_bytes",
         "slots",
         "sock",
+        "subscriber",
         "waits",
         "wants_writer",
     )
@@ -90,7 +121,7 @@ class Client:
         self,
         client_id: ClientId,
         sock: socket.socket,
-        decoder: Decoder,
+        decoder: Input,
         *,
         now_ms: int,
         wants_writer: Callable[[Client], None],
@@ -98,14 +129,18 @@ class Client:
         self.id = client_id
         self.sock = sock  # non-blocking
         self.decoder = decoder
+        self.dialect: Dialect | None = None  # None: RESP's
         self.wants_writer = wants_writer  # called when a write was short and no writer task runs
+        self.on_flushed: Callable[[], None] | None = (
+            None  # called whenever nothing is left to be sent
+        )
         self.address = ""
         self.local_host = ""
         self.is_local = False  # loopback or unix socket
         self.connected_at_ms = now_ms
         self.idle_since_ms = now_ms
         self.name = b""
-        self.proto: Protocol = 2
+        self.proto: RespVersion = 2
         self.last_command = "NULL"
         self.is_authenticated = False
         self.is_monitor = False
@@ -115,14 +150,20 @@ class Client:
         self.is_alone = False  # a command waits that nothing may overtake
         self.is_abandonable = False  # ... and that the end of the stream ends: GETJOB, WAITJOB
         self.has_ended = False  # the other side sends no more
+        self.has_written = False  # a finished reply may speak of what the log doesn't hold yet
         self.is_closing = False  # nothing more is read or run; closed once its replies are sent
         self.is_dead = False  # nothing more can be sent
+        self.is_listening = False  # it has subscribed to something: silence is no idleness
+        self.is_held = False  # its replies wait until the log can be written: it runs nothing more
         self.is_writing = False  # a writer task runs
         self.waits = 0  # slots whose reply comes in a later batch
-        self.pending: deque[list[bytes]] = deque()  # decoded, not yet run
+        self.pending: deque[Any] = deque()  # requests that were decoded, not yet run
         self.slots: deque[bytes | Slot] = deque()  # replies in order
         self.open: dict[ClientId, Slot] = {}  # those without a reply yet, in order
         self.ahead: list[bytes] = []  # lines that wait for no slot (MONITOR)
+        self.subscriber: ClientId | None = None  # under which the broker knows its topics
+        self.heard: deque[bytes] = deque()  # messages of topics, until the socket takes more
+        self.heard_bytes = 0
         self.backlog: deque[memoryview] = deque()
         self.backlog_bytes = 0
         self.out_limit_bytes = OUT_CAP_BYTES
@@ -151,6 +192,23 @@ class Client:
             self.ahead.append(line)
         else:
             self.slots.append(line)
+
+    def hear(self, message: bytes, *, bytes_max: int) -> int:
+        """Keep a topic's message until the socket has taken what is before it; the oldest go over `bytes_max`.
+
+        Returns how many went.
+        """
+        self.heard.append(message)
+        self.heard_bytes += len(message)
+        if self.heard_bytes <= bytes_max:
+            return 0
+        if not (self.slots or self.owed_bytes or self.is_held):
+            self._pump()
+        dropped = 0
+        while self.heard_bytes > bytes_max and self.heard:
+            self.heard_bytes -= len(self.heard.popleft())
+            dropped += 1
+        return dropped
 
     def open_slot(self, slot_id: ClientId) -> Slot:
         """Reserve the place of a reply that comes later."""
@@ -207,7 +265,7 @@ class Client:
     @property
     def is_flushed(self) -> bool:
         """True if nothing is left to be sent."""
-        return not (self.slots or self.ahead or self.owed_bytes or self.backlog)
+        return not (self.slots or self.ahead or self.owed_bytes or self.backlog or self.heard)
 
     # Input that must wait
 
@@ -229,6 +287,7 @@ class Client:
             self.is_alone
             or self.is_closing
             or self.is_dead
+            or self.is_held
             or self.waits >= OPEN_ADDS_MAX
             or self.backlog_bytes > OUT_PAUSE_BYTES
         )
@@ -238,7 +297,7 @@ class Client:
         """True while the socket must not be read: too much kept input, or too much unsent."""
         if self.backlog_bytes > OUT_PAUSE_BYTES:
             return True
-        return self.waits > 0 and self.decoder.pending_bytes > KEPT_INPUT_MAX
+        return (self.waits > 0 or self.is_held) and self.decoder.pending_bytes > KEPT_INPUT_MAX
 
     def made_room(self) -> None:
         """Wake the reader if it waits for something to change here."""
@@ -249,11 +308,15 @@ class Client:
 
     def send(self, data: bytes) -> None:
         """Write now what the socket takes and keep the rest; over the limit the connection is dropped."""
-        if not data:
-            return
         self.owed_bytes -= len(data)
         if self.is_dead:
             return
+        if data:
+            self._put(data)
+        self._pump()
+        self._mind_flushed()
+
+    def _put(self, data: bytes) -> None:
         sent = 0 if self.backlog else self._write(data)
         if sent < len(data) and not self.is_dead:
             self.backlog.append(memoryview(data)[sent:])
@@ -263,7 +326,18 @@ class Client:
             elif not self.is_writing:
                 self.is_writing = True
                 self.wants_writer(self)
-        self._mind_flushed()
+
+    def _pump(self) -> None:
+        """Give messages of topics to the socket while it takes all."""
+        heard = self.heard
+        while heard and not (self.backlog or self.is_dead):
+            parts: list[bytes] = []
+            size = 0
+            while heard and size < HEARD_CHUNK_BYTES:
+                parts.append(heard.popleft())
+                size += len(parts[-1])
+            self.heard_bytes -= size
+            self._put(parts[0] if len(parts) == 1 else b"".join(parts))
 
     def push(self) -> None:
         """Write kept bytes until the socket is full; the writer task calls it whenever there is room."""
@@ -276,6 +350,7 @@ class Client:
                     self.backlog[0] = head[sent:]
                 break
             self.backlog.popleft()
+        self._pump()
         if self.backlog_bytes <= OUT_PAUSE_BYTES:
             self.made_room()
         self._mind_flushed()
@@ -293,8 +368,12 @@ class Client:
         return sent
 
     def _mind_flushed(self) -> None:
-        if self.is_closing and self.is_flushed:
+        if not self.is_flushed:
+            return
+        if self.is_closing:
             self.flushed.set()
+        elif self.on_flushed is not None:
+            self.on_flushed()
 
     def close_soon(self) -> None:
         """Run nothing more; the connection closes when its replies are sent."""
@@ -309,6 +388,8 @@ class Client:
         self.pending.clear()
         self.slots.clear()
         self.ahead.clear()
+        self.heard.clear()
+        self.heard_bytes = 0
         self.backlog.clear()
         self.backlog_bytes = 0
         self.flushed.set()

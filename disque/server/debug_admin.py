@@ -19,7 +19,7 @@ from disque.errors import CommandError
 from disque.resp import encoder
 from disque.server.config_admin import rewrite
 from disque.server.render import Verbatim
-from disque.server.shell import Forward
+from disque.server.shell import Forward, Later
 
 if TYPE_CHECKING:
     from disque.server.connection import Client
@@ -32,8 +32,8 @@ SLEEP_S_MAX = 3_600.0
 DELAY_MS_MAX = 60_000  # before a restart
 
 
-def debug(shell: Shell, client: Client, args: list[bytes]) -> Answer | Forward:
-    """`DEBUG FLUSHALL | SLEEP s | ERROR text | RESTART [ms] | CRASH-AND-RECOVER [ms] | SEGFAULT …`."""
+def debug(shell: Shell, client: Client, args: list[bytes]) -> Answer | Forward | Later:
+    """`DEBUG FLUSHALL | LOADAOF | SLEEP s | ERROR text | RESTART [ms] | CRASH-AND-RECOVER [ms] | SEGFAULT …`."""
     word = args[0].lower()
     match word, len(args):
         case b"flushall", 1:
@@ -50,7 +50,7 @@ def debug(shell: Shell, client: Client, args: list[bytes]) -> Answer | Forward:
                 memory.QUEUE_BYTES,
             )
         case b"loadaof", 1:
-            raise CommandError("There is no append-only log to load: it isn't built yet")
+            return Later(shell.persistence.try_to_load)
         case b"segfault", 1:
             os.kill(os.getpid(), signal.SIGSEGV)
             return NOTHING

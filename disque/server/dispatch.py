@@ -1,8 +1,8 @@
 """Dispatch: one command of a client, from its words to the broker or to an administrative
 function.
 
-The order of checks is Disque's (reference 0.3): QUIT, name, number of words, authentication, memory;
-then the command itself. It knows who answers what, nothing of bytes or sockets. Here is also where
+The order of checks is Disque's (reference 0.3): QUIT, name, number of words, authentication, state of the log,
+memory; then the command itself. It knows who answers what, nothing of bytes or sockets. Here is also where
 those look on who want to know of every command: MONITOR, SLOWLOG, LATENCY, INFO commandstats.
 """
 
@@ -11,13 +11,26 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from disque.core.commands import AddJob, GetJob, WaitJob
+from disque.core.commands import (
+    AddJob,
+    GetJob,
+    JScan,
+    Pause,
+    QLen,
+    QPeek,
+    QScan,
+    QStat,
+    Show,
+    WaitJob,
+)
 from disque.core.parsing import parse
 from disque.errors import CommandError
 from disque.resp import encoder
 from disque.server.admin import ADMIN
+from disque.server.clients import UNWRITTEN
 from disque.server.info import Usage
 from disque.server.monitor import monitor_line, without_secrets
+from disque.server.pubsub import ALLOWED_TO_SUBSCRIBERS, has_subscriptions
 from disque.server.render import render
 from disque.server.shell import Forward, Later
 from disque.server.table import find_command
@@ -29,6 +42,8 @@ if TYPE_CHECKING:
     from disque.server.table import CommandSpec
 
 OOM_TEXT = "command not allowed when used memory > 'maxmemory'."
+LOADING_TEXT = "Disque is loading the dataset in memory"
+_READS = (Show, QLen, QPeek, QScan, JScan)  # answered from memory even if the log can't be written
 _BEFORE_AUTH = (b"auth", b"hello")  # HELLO with arguments sees to authentication itself
 
 
@@ -68,6 +83,14 @@ def _check(shell: Shell, client: Client, spec: CommandSpec, words: list[bytes]) 
     if shell.config.requirepass and not client.is_authenticated:
         if spec.name not in _BEFORE_AUTH or (spec.name == b"hello" and len(words) == 1):
             raise CommandError("Authentication required.", "NOAUTH")
+    if client.proto == 2 and spec.name not in ALLOWED_TO_SUBSCRIBERS:
+        if has_subscriptions(shell, client):
+            name = spec.name.decode()
+            raise CommandError(f"Can't execute '{name}': this connection has subscriptions")
+    if shell.turns.is_loading and b"loading" not in spec.flags:
+        raise CommandError(LOADING_TEXT, "LOADING")
+    if shell.turns.trouble and (b"write" in spec.flags or spec.name == b"ping"):
+        raise _unwritten(shell)
     if spec.is_denied_oom and shell.broker.engine.is_out_of_memory():
         raise CommandError(OOM_TEXT, "OOM")
 
@@ -84,17 +107,34 @@ def _carry_out(shell: Shell, client: Client, spec: CommandSpec, args: list[bytes
         _forward(shell, client, answer.command)
     else:
         client.answer(render(answer, client.proto))
+        # CLUSTER RESET forgets jobs
+        client.has_written |= spec.name == b"cluster"
 
 
 def _forward(shell: Shell, client: Client, command: Command) -> None:
     """Give a command to the broker; its reply comes with this batch or, if the client must wait, later."""
+    is_read = _only_reads(command)
+    if shell.turns.trouble and not is_read:
+        raise _unwritten(shell)
     slot = shell.clients.open_slot(client)
+    slot.is_read = is_read
     if not shell.broker.command(slot.id, command):
         client.wait_for(
             slot,
             is_alone=not isinstance(command, AddJob),
             is_abandonable=isinstance(command, GetJob | WaitJob),
         )
+
+
+def _only_reads(command: Command) -> bool:
+    """True if it needs neither the log nor a peer."""
+    if isinstance(command, Pause):
+        return command.flags is None
+    return isinstance(command, _READS) or (isinstance(command, QStat) and not command.is_global)
+
+
+def _unwritten(shell: Shell) -> CommandError:
+    return CommandError(f"{UNWRITTEN}: {shell.turns.trouble}", "MISCONF")
 
 
 def _account(shell: Shell, spec: CommandSpec, words: list[bytes], usec: int) -> None:

@@ -2,8 +2,8 @@
 1.14).
 
 It counts what connections and commands do; what jobs and peers do is counted by the engine and by
-membership, and only shown here. Fields for what this server hasn't (a fork, an append-only file)
-keep their place with their value of rest.
+membership, and only shown here. Fields for what this server hasn't (a fork) keep their place with
+their value of rest.
 """
 
 from __future__ import annotations
@@ -57,6 +57,8 @@ class Figures:
     commands_processed: int = 0
     net_input_bytes: int = 0
     net_output_bytes: int = 0  # of connections that are closed; Clients.sent_bytes adds the others
+    topic_messages_dropped: int = 0  # beyond topic-buffer
+    topic_subscribers_dropped: int = 0  # connections, for the same
     usages: dict[bytes, Usage] = attrs.Factory(dict)
     _samples: deque[tuple[int, int, int, int]] = attrs.field(factory=lambda: deque(maxlen=_SAMPLES))
 
@@ -80,6 +82,7 @@ class Figures:
         """CONFIG RESETSTAT: all counters back to 0; what present connections got counts from here."""
         self.connections_received = self.connections_rejected = self.commands_processed = 0
         self.net_input_bytes = 0
+        self.topic_messages_dropped = self.topic_subscribers_dropped = 0
         self.net_output_bytes = -sum(each.sent_bytes for each in clients)
         self.usages.clear()
         self._samples.clear()
@@ -199,18 +202,7 @@ def _queues(shell: Shell) -> list[Field]:
 
 
 def _persistence(shell: Shell) -> list[Field]:
-    del shell  # there is no log yet
-    return [
-        ("loading", 0),
-        ("aof_enabled", 0),
-        ("aof_state", "off"),
-        ("aof_rewrite_in_progress", 0),
-        ("aof_rewrite_scheduled", 0),
-        ("aof_last_rewrite_time_sec", -1),
-        ("aof_current_rewrite_time_sec", -1),
-        ("aof_last_bgrewrite_status", "ok"),
-        ("aof_last_write_status", "ok"),
-    ]
+    return shell.persistence.info()
 
 
 def _stats(shell: Shell) -> list[Field]:
@@ -226,6 +218,8 @@ def _stats(shell: Shell) -> list[Field]:
         ("instantaneous_output_kbps", f"{kib_out:.2f}"),
         ("rejected_connections", figures.connections_rejected),
         ("latest_fork_usec", 0),
+        ("topic_messages_dropped", figures.topic_messages_dropped),
+        ("topic_subscribers_dropped", figures.topic_subscribers_dropped),
     ]
 
 

@@ -1,9 +1,9 @@
 """Latency: the worst delays, a second each, of the few things that can delay others; the LATENCY
 command.
 
-Events are `command`, `fast-command` (commands that should be quick) and `jobs-processing` (timers
-of jobs); the log will add its own. Nothing is kept while `latency-monitor-threshold` is 0. Source:
-reference 1.18.
+Events are `command`, `fast-command` (commands that should be quick), `jobs-processing` (timers of
+jobs), and of the log `aof-write`, `aof-fsync` and `aof-fsync-always` (which replies wait for).
+Nothing is kept while `latency-monitor-threshold` is 0. Source: reference 1.18.
 """
 
 from __future__ import annotations
@@ -30,6 +30,10 @@ _ADVICE = {
     "BUSYLOOP walks over everything at once.",
     "fast-command": "These should be quick: is the machine short of CPU, or does it swap? Very large bodies "
     "also cost time.",
+    "aof-write": "The disk doesn't take what is written: is it slow, or busy with other programs?",
+    "aof-fsync": "The disk is slow to store what was written; nobody waits for it with appendfsync everysec.",
+    "aof-fsync-always": "Each reply waits for the disk. Use a faster one, more clients at a time (they share a sync), "
+    "or appendfsync everysec.",
     "jobs-processing": "Many jobs come due at the same moment: spread their RETRY, DELAY and TTL, or use more nodes.",
 }
 

@@ -6,12 +6,15 @@ before and `end` or `wake` after. All inputs between two turns share one write a
 write a client. The *fast path*: an input whose effects are nothing but replies is answered from
 `end`, without a turn, unless a turn is under way.
 
+When the log can't be written, what a turn wants to say is *held* until it can: see `_hold`.
+
 Nothing here catches an unexpected exception: it is our bug, it ends the process (app.py), never
 an unknown state.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from typing import TYPE_CHECKING, Protocol
 
@@ -29,17 +32,32 @@ if TYPE_CHECKING:
     from disque.server.connection import Client
     from disque.server.latency import Latency
 
+RETRY_FIRST_S = 0.1  # between tries to write the log
+RETRY_MAX_S = 1.0
+
 
 class Log(Protocol):
     """Where records are stored before anything of their turn leaves."""
 
     @property
     def stores(self) -> bool:
-        """False if `append` does nothing: then records don't keep an input from the fast path."""
+        """False if `write` does nothing: then records don't keep an input from the fast path."""
         ...
 
-    async def append(self, records: Sequence[Record]) -> None:
-        """Return when the records are stored as far as the fsync policy says."""
+    @property
+    def is_unsafe(self) -> bool:
+        """True if no turn may end before `wait_safe` did: what was written may not reach the disk."""
+        ...
+
+    def write(self, records: Sequence[Record]) -> bool:
+        """Hand records to the operating system; True if their turn must `wait_safe`.
+
+        OSError: none of them counts as written, say them again.
+        """
+        ...
+
+    async def wait_safe(self) -> None:
+        """Return when all that was written is on the disk; OSError: it isn't, ask again."""
         ...
 
 
@@ -47,9 +65,14 @@ class NullLog:
     """No persistence: memory only."""
 
     stores = False
+    is_unsafe = False
 
-    async def append(self, records: Sequence[Record]) -> None:
+    def write(self, records: Sequence[Record]) -> bool:  # noqa: ARG002
         """Forget them."""
+        return False
+
+    async def wait_safe(self) -> None:
+        """There is nothing to be made safe."""
 
 
 class Frames(Protocol):
@@ -72,6 +95,10 @@ class Replies(Protocol):
         """Encode replies into their clients' slots; returns the clients, each once."""
         ...
 
+    def fail_waiting(self, reason: str) -> None:
+        """Answer MISCONF to all who wait for the broker."""
+        ...
+
     def run(self, client: Client) -> bool:
         """Run what a client has kept, `end` included; True if there may be more."""
         ...
@@ -87,6 +114,23 @@ class _Effects:
     frames: list[tuple[ConnId, bytes]] = attrs.Factory(list)
     closes: list[ConnId] = attrs.Factory(list)
     clients: dict[ClientId, Client] = attrs.Factory(dict)
+    # What was taken from `clients`, and whether it may speak of what isn't stored
+    outgoing: list[tuple[Client, bytes, bool]] = attrs.Factory(list)
+
+    def absorb(self, later: _Effects) -> None:
+        """Let the effects of later inputs leave together with these."""
+        self.records += later.records
+        self.nodes_file = self.nodes_file if later.nodes_file is None else later.nodes_file
+        self.dials += later.dials
+        self.frames += later.frames
+        self.closes += later.closes
+        self.outgoing += later.outgoing
+
+    def split_membership(self) -> _Effects:
+        """Take out what the log has no say in."""
+        taken = _Effects(nodes_file=self.nodes_file, dials=self.dials, closes=self.closes)
+        self.nodes_file, self.dials, self.closes = None, [], []
+        return taken
 
 
 class Turns:
@@ -108,7 +152,12 @@ class Turns:
         self.clients: Replies | None = None
         self.latency: Latency | None = None
         self.turns_taken = 0
+        self.is_loading = False  # the log is being replayed: the broker isn't told the time
+        self.trouble = ""  # why the log can't be written; "" if it can
+        self._held: list[Client] = []  # whose replies wait for the log
         self.nodes_text: str | None = None  # newest text of nodes.conf
+        # Told why the log can't be written, "" once it can again; it may switch the log off
+        self.on_trouble: Callable[[str], None] = lambda _: None
         self._save_nodes = save_nodes
         self._note = note
         self._effects = _Effects()
@@ -117,12 +166,13 @@ class Turns:
         self._in_turn = False
         self._is_due = False
         self._sleep: trio.CancelScope | None = None
+        self._held_since_ms = 0
 
     # For those who feed the broker
 
     def open(self) -> None:
         """Let time reach the broker; call it before each input (free from the second on)."""
-        if not self._is_open:
+        if not self._is_open and not self.is_loading:
             self._is_open = True
             if self.latency is None or not self.latency.threshold_ms:
                 self.broker.advance(self.clock.now_ms())
@@ -142,6 +192,7 @@ class Turns:
             return
         clients, effects.clients = effects.clients, {}
         for each in clients.values():
+            each.has_written = False
             each.send(each.take_finished())
         if self._resumable:
             self.wake()
@@ -169,6 +220,13 @@ class Turns:
         self.wake()
         return self.nodes_text
 
+    def take_records(self) -> list[Record]:
+        """What is still to be stored after the loop has ended."""
+        self.open()
+        self._collect()
+        records, self._effects.records = self._effects.records, []
+        return records
+
     # The loop
 
     async def run(self) -> None:
@@ -180,44 +238,138 @@ class Turns:
     async def wait_rest(self, patience_s: float) -> None:
         """Wait until nothing is under way or due, at most so long."""
         with trio.move_on_after(patience_s):
-            while self._in_turn or self._is_due:
+            while (self._in_turn or self._is_due) and not self.trouble:
                 await trio.sleep(0.005)
 
     async def turn(self) -> None:
         """One turn: store, save the node table, send, reply, then run what has waited."""
-        self._is_due = False
         self._in_turn = True
+        effects = self._take()
+        if effects.records or self.log.is_unsafe:
+            await self._store(effects)
+        await self._release(effects)
+        self._in_turn = False
+        self._run_resumable()
+
+    def _take(self) -> _Effects:
+        """All effects up to now, with the bytes that clients get; who is held keeps his."""
+        self._is_due = False
         self.turns_taken += 1
         self.open()
         self._collect()
         effects, self._effects = self._effects, _Effects()
-        outgoing = [(client, client.take_finished()) for client in effects.clients.values()]
-        if effects.records:
-            await self.log.append(effects.records)
+        for client in effects.clients.values():
+            if not client.is_held:
+                effects.outgoing.append((client, client.take_finished(), client.has_written))
+                client.has_written = False
+        return effects
+
+    async def _release(self, effects: _Effects) -> None:
+        """Records are stored: let all else leave."""
         if effects.nodes_file is not None:
             await self._save_nodes(effects.nodes_file)
         if self.bus is not None and (effects.dials or effects.frames or effects.closes):
             self.bus.apply(effects.dials, effects.frames, effects.closes)
-        for client, data in outgoing:
+        for client, data, _ in effects.outgoing:
             client.send(data)
-        self._in_turn = False
+
+    def _run_resumable(self) -> None:
         if self._resumable and self.clients is not None:
             resumable, self._resumable = self._resumable, {}
             for client in resumable.values():
                 if self.clients.run(client):
                     self.resume(client)
 
-    async def _wait_for_work(self) -> None:
-        """Sleep until somebody wakes us or the broker's next timer is due."""
+    async def _wait_for_work(self, until: float = math.inf) -> None:
+        """Sleep until somebody wakes us, the broker's next timer is due, or trio's time is `until`."""
         due_at_ms = self.broker.next_wakeup_ms()
         if self._is_due or (due_at_ms is not None and due_at_ms <= self.clock.now_ms()):
             await trio.lowlevel.checkpoint()
             return
-        with trio.CancelScope() as self._sleep:
+        with trio.CancelScope(deadline=until) as self._sleep:
             if due_at_ms is not None:
-                self._sleep.deadline = self.clock.trio_deadline(due_at_ms)
+                self._sleep.deadline = min(until, self.clock.trio_deadline(due_at_ms))
             await trio.sleep_forever()
         self._sleep = None
+
+    # Storing, and what goes on while the log can't be written
+
+    async def _store(self, effects: _Effects) -> None:
+        """Return when the records are stored as far as the policy says, however long that takes."""
+        must_wait = False
+        wait_s = RETRY_FIRST_S
+        while True:
+            try:
+                if effects.records:
+                    must_wait |= self.log.write(effects.records)
+                    effects.records = []
+                if must_wait or self.log.is_unsafe:
+                    await self.log.wait_safe()
+                break
+            except OSError as error:
+                self._hold(effects, error.strerror or str(error))
+                if not self.log.stores:
+                    continue
+            await self._serve_held(wait_s)
+            wait_s = min(wait_s * 2, RETRY_MAX_S)
+        if self.trouble:
+            self._let_go(effects)
+
+    def _hold(self, effects: _Effects, reason: str) -> None:
+        """The log can't be written: stop the engine, tell who waits; all that it did so far is held.
+
+        What may speak of records that aren't stored must not leave: messages, and replies to all but reads. Reads are
+        answered from memory, and the node stays a member: its peers would otherwise take it for dead.
+        """
+        if self.trouble:
+            self.trouble = reason
+            return
+        self.on_trouble(reason)
+        if not self.log.stores:
+            return
+        self.trouble = reason
+        self._held_since_ms = self.clock.now_ms()
+        effects.absorb(self._take())
+        self.broker.freeze()
+        self._effects = effects.split_membership()
+        held = {
+            client.id: client for client, data, is_claim in effects.outgoing if data and is_claim
+        }
+        self._held = list(held.values())
+        for client in self._held:
+            client.is_held = True
+        for client, data, _ in effects.outgoing:
+            if not client.is_held:
+                client.send(data)
+        effects.outgoing = [each for each in effects.outgoing if each[0].is_held]
+        if self.clients is not None:
+            self.clients.fail_waiting(reason)
+
+    async def _serve_held(self, patience_s: float) -> None:
+        """For so long: what membership wants is done, reads are answered, each client's replies in order."""
+        until = trio.current_time() + patience_s
+        while trio.current_time() < until:
+            await self._wait_for_work(until)
+            await self._release(self._take())
+            self._run_resumable()
+
+    def _let_go(self, effects: _Effects) -> None:
+        """The log can be written again: what was held may leave.
+
+        Frames that waited longer than a link lets them wait are as lost on the wire: ends of jobs count on that (M12).
+        """
+        held_ms = self.clock.now_ms() - self._held_since_ms
+        if held_ms > self.broker.settings.limits.link_wait_max_ms:
+            effects.frames = []
+        self.broker.thaw()
+        self.trouble = ""
+        self.on_trouble("")
+        held, self._held = self._held, []
+        for client in held:
+            client.is_held = False
+            client.made_room()
+            self.resume(client)
+            self.touch(client)
 
     def _mind_deadline(self) -> None:
         """After a fast path: a timer may now be due earlier than the loop means to sleep."""

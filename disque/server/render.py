@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
-from disque.core.ready import Delivery, Failure, NilArray, Reply, Status
+from disque.core.ready import Delivery, Failure, NilArray, Published, Pushes, Reply, Status
 from disque.core.value import value
 from disque.resp import encoder
 
@@ -68,11 +68,25 @@ def _write(reply: Answer | Reply, proto: Protocol, parts: list[bytes]) -> None:
             parts.append(encoder.error(code, text))
         case Verbatim(data=data):
             parts.append(data)
+        case Pushes(each=pushes):
+            for items in pushes:
+                _write_push(items, proto, parts)
+        case Published(channel=channel, pattern=None, body=body):
+            _write_push([b"message", channel, body], proto, parts)
+        case Published(channel=channel, pattern=pattern, body=body):
+            _write_push([b"pmessage", pattern, channel, body], proto, parts)
         case Pairs(items=items):
             parts.append(encoder.map_header(len(items), proto))
             for key, item in items.items():
                 parts.append(encoder.bulk(key))
                 _write(item, proto, parts)
+
+
+def _write_push(items: list[Reply], proto: Protocol, parts: list[bytes]) -> None:
+    """What no command asked for: its own type in 3, an array like any other in 2."""
+    parts.append(b">%d\r\n" % len(items) if proto == 3 else encoder.array_header(len(items)))
+    for item in items:
+        _write(item, proto, parts)
 
 
 def _write_delivery(job: Delivery, parts: list[bytes]) -> None:

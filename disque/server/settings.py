@@ -97,6 +97,8 @@ class Settings:
                 shell.slowlog.set_entries_max(config.slowlog_max_len)
             case "latency-monitor-threshold":
                 shell.latency.threshold_ms = config.latency_monitor_threshold
+            case "appendfsync" | "auto-aof-rewrite-percentage" | "auto-aof-rewrite-min-size":
+                shell.persistence.apply_settings()
             case "cluster-node-timeout":
                 self._apply_node_timeout()
             case _ if name in _CORE:

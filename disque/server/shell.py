@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from disque.server.eventlog import EventLog
     from disque.server.info import Figures
     from disque.server.loop import Turns
+    from disque.server.persistence import Persistence
 
 
 @value
@@ -63,6 +64,7 @@ class Shell:
     figures: Figures
     events: EventLog
     nursery: trio.Nursery
+    persistence: Persistence
     run_id: str  # 40 hexadecimal characters, new at each start
     renames: Mapping[bytes, bytes] = attrs.Factory(dict)  # see table.find_command
     memory_peak_bytes: int = 0
@@ -71,6 +73,7 @@ class Shell:
         None
     )  # CONFIG SET changed it; CommandError: can't be
     start_again: Callable[[], NoReturn] = _cannot_start_again  # at once, as after a crash
+    rewrites_at_end: bool = False  # SHUTDOWN REWRITE-AOF
     restart_after_s: float | None = None  # not None: start again once `stopping` has ended all
     monitors: dict[ClientId, Client] = attrs.Factory(dict)
     slowlog: SlowLog = attrs.Factory(lambda: SlowLog(threshold_us=10_000, entries_max=128))
@@ -91,6 +94,7 @@ class Shell:
     def finish_later(self, client: Client, later: Later) -> None:
         """Keep the client waiting and answer it when `later` has found the answer."""
         slot = self.clients.open_slot(client)
+        slot.is_shells = True
         client.wait_for(slot, is_alone=True)
         self.nursery.start_soon(self._find, slot, later)
 

@@ -108,6 +108,12 @@ qpurge       -2  write
 canceljob    -1  write
 revive       -1  write
 waitjob      -2  readonly
+publish       3  readonly fast
+subscribe    -2  readonly
+psubscribe   -2  readonly
+unsubscribe  -1  readonly
+punsubscribe -1  readonly
+pubsub       -2  readonly
 """
 
 COMMANDS: Mapping[bytes, CommandSpec] = _table()

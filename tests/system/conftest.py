@@ -35,6 +35,12 @@ def node(make_node: Callable[..., Node]) -> Node:
 
 
 @pytest.fixture
+def logging(make_node: Callable[..., Node]) -> Node:
+    """A lone node that runs with a log."""
+    return make_node("--appendonly", "yes").start()
+
+
+@pytest.fixture
 def three(tmp_path: Path) -> Iterator[Cluster]:
     """Three nodes that know each other, with a node timeout of 2 s."""
     with Cluster(tmp_path, 3, "--cluster-node-timeout", "2000") as cluster:

@@ -231,10 +231,7 @@ def test_a_port_without_room_for_the_bus_needs_a_cluster_port() -> None:
     assert "both are 7711" in refusal("--cluster-port", "7711")
 
 
-def test_what_is_not_built_or_not_offered_is_refused_at_start() -> None:
-    assert refusal("--appendonly", "yes").startswith(
-        "appendonly yes: the append-only log isn't built"
-    )
+def test_what_is_not_offered_is_refused_at_start() -> None:
     assert "service manager" in refusal("--daemonize", "yes")
     assert refusal("--dir", "/no/such") == "dir '/no/such' can't be used: No such file or directory"
 
@@ -387,9 +384,7 @@ def test_config_set_names_what_it_does_not_support(name: str) -> None:
     assert str(refused.value) == f"Unsupported CONFIG parameter: {name}"
 
 
-def test_config_set_can_neither_start_the_log_nor_enter_a_missing_folder() -> None:
-    with pytest.raises(CommandError, match=r"^Unable to turn on AOF\. Check server logs\.$"):
-        Config().set("appendonly", "yes")
+def test_config_set_cant_enter_a_missing_folder() -> None:
     with pytest.raises(CommandError, match=r"^Changing directory: No such file or directory$"):
         Config().set("dir", "/no/such")
 

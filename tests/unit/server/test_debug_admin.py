@@ -18,7 +18,7 @@ if TYPE_CHECKING:
         ("DEBUG FLUSHALL", "+OK"),
         ("DEBUG SLEEP nonsense", "+OK"),
         ("DEBUG ERROR 'MINE is this'", "-MINE is this"),
-        ("DEBUG LOADAOF", "-ERR There is no append-only log to load: it isn't built yet"),
+        ("DEBUG LOADAOF", "-ERR There is no append-only log to load: appendonly is no"),
         ("DEBUG RESTART x", "-ERR value is not an integer or out of range"),
         (
             "DEBUG SLEEP",

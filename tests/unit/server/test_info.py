@@ -23,7 +23,8 @@ FIELDS = {
     "aof_last_write_status",
     "Stats": "total_connections_received total_commands_processed instantaneous_ops_per_sec "
     "total_net_input_bytes total_net_output_bytes instantaneous_input_kbps "
-    "instantaneous_output_kbps rejected_connections latest_fork_usec",
+    "instantaneous_output_kbps rejected_connections latest_fork_usec topic_messages_dropped "
+    "topic_subscribers_dropped",
     "CPU": "used_cpu_sys used_cpu_user used_cpu_sys_children used_cpu_user_children",
 }
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,6 +11,7 @@ import trio
 import trio.testing
 
 from disque.core.ready import ClientId
+from disque.server.table import COMMANDS
 from tests.unit.server.world import running
 
 if TYPE_CHECKING:
@@ -24,15 +27,50 @@ class SlowLog:
     """A log whose disk the test holds."""
 
     stores = True
+    is_unsafe = False
 
     def __init__(self) -> None:
+        self.written: list[Record] = []
         self.stored: list[Record] = []
         self.held = trio.Semaphore(0)
 
-    async def append(self, records: Sequence[Record]) -> None:
+    def write(self, records: Sequence[Record]) -> bool:
+        """Take them."""
+        self.written += records
+        return True
+
+    async def wait_safe(self) -> None:
         """Store once the test says so."""
         await self.held.acquire()
-        self.stored += records
+        self.stored += self.written
+        self.written = []
+
+
+class FullLog:
+    """A log whose disk is full, or whose fsync fails, while the test says so."""
+
+    stores = True
+    is_unsafe = False
+
+    def __init__(self) -> None:
+        self.stored: list[str] = []  # kinds of records
+        self.write_errno = 0
+        self.sync_errno = 0
+        self.gate = trio.Event()
+        self.gate.set()
+
+    def write(self, records: Sequence[Record]) -> bool:
+        """Take them, or nothing of them."""
+        if self.write_errno:
+            raise OSError(self.write_errno, os.strerror(self.write_errno))
+        self.stored += [record.kind for record in records]
+        return True
+
+    async def wait_safe(self) -> None:
+        """Fail, or not."""
+        await self.gate.wait()
+        if self.sync_errno:
+            raise OSError(self.sync_errno, os.strerror(self.sync_errno))
 
 
 async def test_no_reply_leaves_before_its_records_are_stored() -> None:
@@ -107,3 +145,111 @@ async def test_exception_of_the_broker_ends_the_server() -> None:
             peer = world.connect()
             await peer.send(b"QLEN q\r\n")
             await trio.sleep(5)
+
+
+MISCONF = b"-MISCONF Errors writing to the AOF file: No space left on device\r\n"
+
+
+async def test_while_the_log_cant_be_written_writes_are_refused_and_reads_answered() -> None:
+    log = FullLog()
+    async with running(log) as world:
+        writer, reader, blocked = world.connect(), world.connect(), world.connect()
+        await writer.send(ADD)
+        await writer.read_line()
+        await blocked.send(b"GETJOB FROM empty\r\n")
+        await trio.testing.wait_all_tasks_blocked()
+        log.write_errno = errno.ENOSPC
+        await writer.send(ADD)
+        await blocked.expect(MISCONF)
+        await reader.ask(b"ADDJOB q body 0\r\n", MISCONF)
+        await reader.ask(b"PING\r\n", MISCONF)
+        await reader.ask(b"GLOBALQLEN q\r\n", MISCONF)
+        await reader.ask(b"PAUSE q all\r\n", MISCONF)
+        await reader.ask(b"QLEN q\r\n", b":2\r\n")
+        await reader.ask(b"PAUSE q state\r\n", b"+none\r\n")
+        log.write_errno = 0
+        assert (await writer.read_line()).startswith(b"+D-")
+        await reader.ask(b"PING\r\n", b"+PONG\r\n")
+        await blocked.ask(b"PING\r\n", b"+PONG\r\n")
+        assert log.stored.count("job") == 2
+
+
+@pytest.mark.parametrize("which", ["write_errno", "sync_errno"])
+async def test_what_was_held_leaves_in_order_once_and_nothing_overtakes_it(which: str) -> None:
+    log = FullLog()
+    async with running(log) as world:
+        peer = world.connect()
+        await peer.ask(b"QLEN q\r\n", b":0\r\n")
+        await trio.testing.wait_all_tasks_blocked()
+        setattr(log, which, errno.ENOSPC)
+        await peer.send(ADD)
+        await peer.send(b"QLEN q\r\n")
+        with trio.move_on_after(0.3):
+            await peer.read(1)
+            pytest.fail("a reply came though nothing was stored")
+        setattr(log, which, 0)
+        assert (await peer.read_line()).startswith(b"+D-")
+        await peer.expect(b":1\r\n")
+        assert log.stored.count("job") == 1
+
+
+async def test_addjob_that_waits_when_the_log_fails_says_that_its_outcome_is_unknown() -> None:
+    log = FullLog()
+    async with running(log) as world:
+        adder, writer = world.connect(), world.connect()
+        await adder.send(b"ADDJOB q body 0 REPLICATE 1 MAXLEN 5\r\n")
+        await adder.read_line()
+        wait = world.clients.open_slot(next(iter(world.clients.by_id.values())))
+        wait.client.wait_for(wait, is_alone=False)  # as an ADDJOB that waits for its copies
+        log.write_errno = errno.ENOSPC
+        await writer.send(ADD)
+        text = b"; whether the job was added isn't known\r\n"
+        await adder.expect(MISCONF.removesuffix(b"\r\n") + text)
+
+
+async def test_unsafe_log_holds_turns_that_store_nothing() -> None:
+    log = FullLog()
+    async with running(log) as world:
+        peer = world.connect()
+        await peer.ask(b"QLEN q\r\n", b":0\r\n")
+        log.is_unsafe, log.sync_errno = True, errno.EIO
+        world.turns.wake()
+        await trio.testing.wait_all_tasks_blocked()
+        await peer.ask(
+            b"PING\r\n", MISCONF.replace(b"No space left on device", b"Input/output error")
+        )
+        log.is_unsafe, log.sync_errno = False, 0
+        with trio.fail_after(5):
+            while world.turns.trouble:
+                await trio.sleep(0.01)
+        await peer.ask(b"PING\r\n", b"+PONG\r\n")
+
+
+async def test_while_the_log_is_loaded_only_few_commands_run() -> None:
+    async with running() as world:
+        peer = world.connect()
+        world.turns.is_loading = True
+        loading = b"-LOADING Disque is loading the dataset in memory\r\n"
+        await peer.ask(b"PING\r\n", loading)
+        await peer.ask(ADD, loading)
+        await peer.ask(b"COMMAND COUNT\r\n", b":%d\r\n" % len(COMMANDS))
+        world.turns.is_loading = False
+        await peer.ask(b"PING\r\n", b"+PONG\r\n")
+
+
+async def test_read_that_ran_while_the_failing_turn_was_stored_is_answered() -> None:
+    log = FullLog()
+    async with running(log) as world:
+        writer, reader = world.connect(), world.connect()
+        await writer.ask(b"QLEN q\r\n", b":0\r\n")
+        await trio.testing.wait_all_tasks_blocked()
+        log.gate = trio.Event()
+        log.sync_errno = errno.EIO
+        await writer.send(ADD)
+        await trio.testing.wait_all_tasks_blocked()
+        await reader.send(b"QLEN q\r\n")
+        await trio.testing.wait_all_tasks_blocked()
+        log.gate.set()
+        await reader.expect(b":1\r\n")
+        log.sync_errno = 0
+        assert (await writer.read_line()).startswith(b"+D-")

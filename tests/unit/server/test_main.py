@@ -22,7 +22,6 @@ def test_help_names_every_directive() -> None:
     ("words", "complaint"),
     [
         (["--nosuch", "1"], "--nosuch: unknown directive 'nosuch'"),
-        (["--appendonly", "yes"], "appendonly yes: "),
         (["--daemonize", "yes"], "daemonize yes "),
     ],
 )

@@ -16,8 +16,8 @@ def refusal(*words: bytes) -> str:
     return f"{refused.value.code} {refused.value}"
 
 
-def test_there_are_disques_32_commands_and_5_of_ours_and_the_key_is_the_name() -> None:
-    assert len(COMMANDS) == 37
+def test_there_are_disques_32_commands_and_11_of_ours_and_the_key_is_the_name() -> None:
+    assert len(COMMANDS) == 32 + 5 + 6
     assert all(spec.name == name == name.lower() for name, spec in COMMANDS.items())
 
 
@@ -37,6 +37,12 @@ def test_there_are_disques_32_commands_and_5_of_ours_and_the_key_is_the_name() -
         (b"canceljob", -1, b"write"),
         (b"revive", -1, b"write"),
         (b"waitjob", -2, b"readonly"),
+        (b"publish", 3, b"readonly fast"),
+        (b"subscribe", -2, b"readonly"),
+        (b"psubscribe", -2, b"readonly"),
+        (b"unsubscribe", -1, b"readonly"),
+        (b"punsubscribe", -1, b"readonly"),
+        (b"pubsub", -2, b"readonly"),
     ],
 )
 def test_rows_of_the_table(name: bytes, arity: int, flags: bytes) -> None:

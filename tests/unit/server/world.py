@@ -24,6 +24,7 @@ from disque.server.config import Config
 from disque.server.eventlog import EventLog
 from disque.server.info import Figures
 from disque.server.loop import Log, NullLog, Turns
+from disque.server.persistence import Persistence
 from disque.server.settings import Settings
 from disque.server.shell import Shell
 
@@ -124,6 +125,7 @@ class World:
             figures=figures,
             events=self.events,
             nursery=nursery,
+            persistence=Persistence(self.config, self.events, self.turns),
             run_id="0" * 40,
             apply_setting=self.settings.apply,
         )

@@ -1,0 +1,122 @@
+"""Loading: the log on disk becomes the state of a broker that isn't running yet.
+
+Ports are open meanwhile: between two batches clients are told LOADING and how far it is. What is wrong with the log is
+said here in words; what it means is `replay`'s to decide.
+"""
+
+from __future__ import annotations
+
+import gc
+import secrets
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import attrs
+import trio
+
+from disque.aof.replay import Findings, Replay
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from disque.aof.disk import Disk
+    from disque.core.engine import Engine
+    from disque.server.eventlog import EventLog
+
+_KERNEL_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_NOTES_SHOWN = 20
+
+
+@attrs.define(eq=False)
+class Loading:
+    """How far it is; bytes. `findings` is whole when `is_done`."""
+
+    started_at_s: int = attrs.Factory(lambda: int(time.time()))
+    started: float = attrs.Factory(time.monotonic)
+    is_done: bool = False
+    took_s: float = 0.0
+    lost_jobs: int = 0  # whose ids could be read in what is damaged
+    findings: Findings = attrs.Factory(Findings)
+
+    def progress(self) -> list[tuple[str, object]]:
+        """INFO's fields."""
+        total, loaded = self.findings.total_bytes, self.findings.read_bytes
+        passed_s = time.monotonic() - self.started
+        return [
+            ("loading_start_time", self.started_at_s),
+            ("loading_total_bytes", total),
+            ("loading_loaded_bytes", loaded),
+            ("loading_loaded_perc", f"{100 * loaded / total if total else 0:.2f}"),
+            ("loading_eta_seconds", int(passed_s / loaded * (total - loaded)) if loaded else 1),
+        ]
+
+
+def kernel_boot_id() -> str:
+    """Another after each start of the machine; where nobody tells, another each time."""
+    try:
+        return _KERNEL_BOOT_ID.read_text().strip()
+    except OSError:
+        return secrets.token_hex(16)
+
+
+async def load(
+    disk: Disk,
+    engine: Engine,
+    loading: Loading,
+    *,
+    stored_boot: int,
+    may_cut: bool,
+    is_dry: bool = False,
+    is_cancelled: Callable[[], bool] = lambda: False,
+) -> None:
+    """Replay a log into an engine; returns early, not `is_done`, if that is cancelled. OSError, LogError."""
+    replay = Replay(
+        disk,
+        kernel_boot_id=kernel_boot_id(),
+        stored_boot=stored_boot,
+        may_cut=may_cut,
+        is_dry=is_dry,
+    )
+    loading.findings = replay.findings
+    # Nothing of this is garbage, and each full collection would walk over all of it.
+    gc.disable()
+    try:
+        for batch in replay.run():
+            for record, segment, offset, size in batch:
+                engine.restore(record, segment, offset, size)
+            await trio.lowlevel.checkpoint()
+            if is_cancelled():
+                return
+    finally:
+        gc.enable()
+    lost = [id_ for id_ in replay.findings.lost_ids if not engine.knows(id_)]
+    loading.lost_jobs = len(lost)
+    loading.took_s = time.monotonic() - loading.started
+    loading.is_done = True
+
+
+def tell(events: EventLog, loading: Loading, *, jobs: int) -> None:
+    """What was found, for the log of events."""
+    found = loading.findings
+    if found.torn_at is not None:
+        segment, offset = found.torn_at
+        events.event(
+            "warning", "log-cut", segment=segment, offset=offset, torn_bytes=found.torn_bytes
+        )
+    for text in found.notes[:_NOTES_SHOWN]:
+        events.event("warning", "log-damaged", text=text)
+    events.event(
+        "warning" if found.lost or found.missing else "notice",
+        "log-loaded",
+        jobs=jobs,
+        records=found.records,
+        bytes=found.read_bytes,
+        seconds=f"{loading.took_s:.2f}",
+        lost_bytes=found.lost_bytes,
+        lost_records=found.lost_records,
+        lost_jobs=loading.lost_jobs,
+        missing_segments=len(found.missing),
+        set_aside=" ".join(each.file for each in found.lost if each.file) or "-",
+        intact="yes" if found.is_intact else found.why_not_intact,
+    )

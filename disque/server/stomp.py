@@ -1,0 +1,262 @@
+"""STOMP at the sockets: frames to sessions, their commands to the broker, its replies back.
+
+Thin: what frames mean is `disque.stomp.session`'s business, reading and writing is that of `clients`. A session's
+commands never run while replies are being placed, but at the end of that turn (`resume`), as any other input.
+"""
+
+from __future__ import annotations
+
+import math
+from hmac import compare_digest
+from typing import TYPE_CHECKING
+
+import attrs
+import trio
+
+import disque
+from disque.core.commands import AddJob, CountReached
+from disque.core.ready import Failure, Published
+from disque.server.clients import UNWRITTEN
+from disque.server.dispatch import LOADING_TEXT, OOM_TEXT
+from disque.server.pubsub import tell
+from disque.stomp.frames import Decoder, Frame, Version, encode
+from disque.stomp.listening import Tails
+from disque.stomp.session import Session, Surroundings
+
+if TYPE_CHECKING:
+    from disque.core.commands import Command
+    from disque.core.ready import ClientId, Reply
+    from disque.errors import ProtocolError
+    from disque.server.clients import Hearer
+    from disque.server.connection import Client
+    from disque.server.shell import Shell
+
+TICK_S = 0.1  # timers of sessions (leases, heart-beats) are looked at so often
+PASSCODE_BYTES_MAX = 512
+
+
+@attrs.define(eq=False)
+class Talk:
+    """One connection and its session."""
+
+    client: Client
+    session: Session
+    decoder: Decoder
+    hearer: Hearer
+    due_at_ms: float = math.inf
+    is_over: bool = False  # the connection has ended; replies may still come
+
+
+class Stomp:
+    """All STOMP connections of a node; a `dialect.Dialect`."""
+
+    def __init__(self, shell: Shell) -> None:
+        self._shell = shell
+        self._talks: dict[ClientId, Talk] = {}
+        self._tails = Tails()
+        self._server = b"disque-broker/" + disque.__version__.encode()
+
+    # disque.server.dialect.Dialect
+
+    def decoder(self) -> Decoder:
+        """For one connection's bytes."""
+        return Decoder()
+
+    def refusal(self, code: str, text: str) -> bytes:
+        """An ERROR frame."""
+        message = f"{code} {text}".encode()
+        return encode(Frame(b"ERROR", {b"message": message}, message + b"\n"), Version.UNKNOWN)
+
+    def begin(self, client: Client) -> None:
+        """A connection is there; it has still to say CONNECT."""
+        shell = self._shell
+        around = Surroundings(
+            connection=b"%b-%d" % (shell.run_id[:16].encode(), client.id),
+            server=self._server,
+            new_id=shell.clients.new_id,
+            is_welcome=self._is_welcome,
+            prefetch_max=lambda: shell.config.stomp_max_prefetch,
+            tails=self._tails,
+            ends_lines=lambda: shell.config.stomp_newline,
+        )
+        assert isinstance(client.decoder, Decoder)
+
+        def hear(id_: ClientId, reply: Reply) -> Client:
+            return self._replied(talk, id_, reply)
+
+        talk = Talk(client, Session(around, shell.clock.now_ms()), client.decoder, hear)
+        self._talks[client.id] = talk
+        client.on_flushed = lambda: self._flushed(talk)
+
+    def execute(self, client: Client, request: Frame) -> None:
+        """Carry a frame out."""
+        talk = self._talks[client.id]
+        client.last_command = request.command[:16].decode("ascii", "replace").lower()
+        self._shell.figures.commands_processed += 1
+        talk.session.receive(request, self._shell.clock.now_ms())
+        talk.decoder.version = talk.session.version
+        self._carry_out(talk)
+
+    def overtakes(self, request: Frame) -> bool:
+        """Only DISCONNECT waits for what is under way: then its receipt says that all is done."""
+        return request.command != b"DISCONNECT"
+
+    def broken(self, client: Client, error: ProtocolError) -> None:
+        """An ERROR frame is the last one."""
+        talk = self._talks[client.id]
+        talk.session.broken(error)
+        self._carry_out(talk)
+
+    def resume(self, client: Client) -> None:
+        """Carry out what replies have led to."""
+        talk = self._talks.get(client.id)
+        if talk is not None:
+            self._carry_out(talk)
+
+    def fail_waiting(self, client: Client, reason: str) -> None:
+        """The log can't be written: what waits has failed; fetches are tried again later."""
+        talk = self._talks.get(client.id)
+        if talk is None:
+            return  # it has parted, and its socket is still open
+        for id_ in talk.session.outbox.waiting():
+            if self._take_back(id_):
+                talk.session.replied(id_, _unwritten(reason), self._shell.clock.now_ms())
+        self._say(talk)
+
+    def part(self, client: Client) -> None:
+        """The connection ends: SENDs without their copies are taken back, what it held goes back into the queues."""
+        talk = self._talks[client.id]
+        talk.is_over = True
+        talk.due_at_ms = math.inf
+        client.on_flushed = None
+        outbox = talk.session.outbox
+        for id_ in outbox.waiting():
+            if self._take_back(id_):
+                outbox.forget(id_)
+        talk.session.close(self._shell.clock.now_ms())
+        self._carry_out(talk)
+
+    # Between sessions and the broker
+
+    def _carry_out(self, talk: Talk) -> None:
+        """Give the session's commands to the broker; what follows from a refusal, too."""
+        shell, session, outbox = self._shell, talk.session, talk.session.outbox
+        self._listen_to_topics(talk)
+        while outbox.commands:
+            commands, outbox.commands = outbox.commands, []
+            for id_, command in commands:
+                if command is None:
+                    if self._take_back(id_):
+                        outbox.forget(id_)
+                    continue
+                refusal = self._refusal(command)
+                if refusal is not None:
+                    session.replied(id_, refusal, shell.clock.now_ms())
+                    continue
+                shell.clients.listen_to(id_, talk.hearer)
+                shell.broker.command(id_, command)
+        self._say(talk)
+        if talk.is_over and not outbox.waiting():
+            self._talks.pop(talk.client.id, None)
+
+    def _take_back(self, id_: ClientId) -> bool:
+        """End a command that waits; False if its reply is on its way already."""
+        broker = self._shell.broker
+        if not broker.engine.is_waiting(id_):
+            return False
+        broker.disconnect(id_)
+        self._shell.clients.forget(id_)
+        return True
+
+    def _replied(self, talk: Talk, id_: ClientId, reply: Reply) -> Client:
+        """Called while replies are placed: nothing new may reach the broker now."""
+        shell, session = self._shell, talk.session
+        shell.clients.forget(id_)
+        session.replied(id_, reply, shell.clock.now_ms())
+        self._say(talk)
+        if session.outbox.commands or talk.is_over:
+            shell.turns.resume(talk.client)
+        return talk.client
+
+    def _say(self, talk: Talk) -> None:
+        """Put the session's bytes where they are sent from, and show the connection what has become of it."""
+        client, session = talk.client, talk.session
+        outbox = session.outbox
+        if talk.is_over:
+            outbox.data.clear()
+            return
+        if outbox.data:
+            data, outbox.data = outbox.data, []
+            client.answer(data[0] if len(data) == 1 else b"".join(data))
+        if client.waits != outbox.open_count:
+            has_room = outbox.open_count < client.waits
+            client.waits = outbox.open_count
+            if has_room:
+                client.made_room()
+                if client.has_input:
+                    self._shell.turns.resume(client)
+        client.is_listening = session.has_subscriptions
+        due_at = session.due_at
+        talk.due_at_ms = math.inf if due_at is None else due_at
+        if session.is_closing and not client.is_closing:
+            client.close_soon()
+
+    def _listen_to_topics(self, talk: Talk) -> None:
+        client, session = talk.client, talk.session
+        if session.subscriber is None or client.subscriber is not None or talk.is_over:
+            return
+
+        def heard(_id: ClientId, reply: Reply) -> Client:
+            if isinstance(reply, Published):
+                for message in session.messages(reply):
+                    tell(self._shell, client, message)
+            return client
+
+        client.subscriber = session.subscriber
+        self._shell.clients.listen_to(session.subscriber, heard)
+
+    def _flushed(self, talk: Talk) -> None:
+        talk.session.flushed(self._shell.clock.now_ms())
+        if talk.session.outbox.commands:
+            self._shell.turns.resume(talk.client)
+
+    def _refusal(self, command: Command) -> Failure | None:
+        """Why the broker must not get a command now."""
+        turns = self._shell.turns
+        if turns.is_loading:
+            return Failure("LOADING", LOADING_TEXT)
+        if turns.trouble and not isinstance(command, CountReached):
+            return _unwritten(turns.trouble)
+        if isinstance(command, AddJob) and self._shell.broker.engine.is_out_of_memory():
+            return Failure("OOM", OOM_TEXT)
+        return None
+
+    def _is_welcome(self, passcode: bytes) -> bool:
+        """Compare in a time that tells nothing; without requirepass anything will do."""
+        password = self._shell.config.requirepass
+        return not password or (
+            len(passcode) <= PASSCODE_BYTES_MAX
+            and compare_digest(passcode, password.encode("utf-8", "surrogateescape"))
+        )
+
+    # Time
+
+    async def run(self) -> None:
+        """See to the timers of all sessions, for ever."""
+        shell = self._shell
+        while True:
+            await trio.sleep(TICK_S)
+            now_ms = shell.clock.now_ms()
+            for talk in list(self._talks.values()):
+                if talk.due_at_ms <= now_ms:
+                    client = talk.client
+                    talk.session.tick(
+                        now_ms, sent_bytes=client.sent_bytes, read_at_ms=client.idle_since_ms
+                    )
+                    shell.turns.open()
+                    self._carry_out(talk)
+                    shell.turns.end(client)
+
+
+def _unwritten(reason: str) -> Failure:
+    return Failure("MISCONF", f"{UNWRITTEN}: {reason}")

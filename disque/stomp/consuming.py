@@ -1,0 +1,280 @@
+"""Consuming: the queues that one connection has subscribed to, what it was handed and hasn't acknowledged.
+
+A subscription asks the core for as many jobs as its prefetch leaves room for, and waits in line with all other
+consumers. What the client holds has a lease: renewed while the connection lives if the producer fixed no time, else
+over after that time: then the job belongs to somebody else, and its place is free again.
+"""
+
+from __future__ import annotations
+
+import enum
+from functools import partial
+
+import attrs
+
+from disque.core import commands as cmd
+from disque.core.jobid import JobId
+from disque.core.ready import ClientId, Delivery, Failure, Reply
+from disque.stomp.frames import Version, escape, header_lines
+from disque.stomp.outbox import Outbox, ignore
+from disque.stomp.sending import is_renewable
+
+FETCH_MAX = 16  # jobs asked for at a time: other consumers of the queue have their turn in between
+AGAIN_MS = 1_000  # after the core refused a fetch (a node that leaves, a log that can't be written)
+LATE_MAX = 1_000  # deliveries whose time is over that are remembered, so that a late ACK counts
+
+
+class AckMode(enum.Enum):
+    """When a message counts as consumed."""
+
+    AUTO = b"auto"  # once it has been sent
+    CLIENT = b"client"  # by an ACK of it or (from 1.1 on) of a later one
+    INDIVIDUAL = b"client-individual"
+
+
+@attrs.define(eq=False)
+class Subscription:
+    """One subscription of a queue."""
+
+    id: bytes
+    destination: bytes
+    queue: bytes
+    mode: AckMode
+    prefetch: int
+    head: bytes  # of its MESSAGE frames, up to what a job adds
+    is_temporary: bool = False
+    held: dict[JobId, Held] = attrs.Factory(dict)  # unacknowledged, in order of delivery
+    fetch: ClientId | None = None  # the GETJOB under way
+    again_at: int | None = None  # ms; when to try again after a refusal
+    is_over: bool = False
+
+
+@attrs.define(eq=False)
+class Held:
+    """One delivery that the client hasn't acknowledged."""
+
+    id: JobId
+    subscription: Subscription
+    retry_ms: int
+    is_renewed: bool
+    due_at: int | None  # ms; when to renew its lease, or to let go of it; None: it has none
+
+
+class Consumer:
+    """All subscriptions of queues of one connection; `now_ms` is set by the session before each call."""
+
+    def __init__(self, outbox: Outbox) -> None:
+        self.now_ms = 0
+        self.version = Version.V10
+        self.frame_end = b"\0"
+        self.subscriptions: dict[bytes, Subscription] = {}
+        self._outbox = outbox
+        self._held: dict[JobId, Held] = {}
+        self._late: dict[JobId, None] = {}
+        self._look_at: int | None = None  # ms; none of what is held is due before
+        self._unsent: list[Held] = []  # of automatic mode, not yet known to be sent
+        self._refused: dict[bytes, Subscription] = {}
+
+    # Beginning and ending
+
+    def subscribe(self, subscription: Subscription) -> None:
+        """Begin to fetch."""
+        self.subscriptions[subscription.id] = subscription
+        self._ask(cmd.Attend(subscription.queue, 1))
+        self._fill(subscription)
+
+    def unsubscribe(self, id_: bytes) -> None:
+        """End a subscription; what it holds goes back into the queue at once, by age."""
+        subscription = self.subscriptions.pop(id_)
+        subscription.is_over = True
+        self._refused.pop(id_, None)
+        self._ask(cmd.Attend(subscription.queue, -1))
+        if subscription.fetch is not None:
+            self._outbox.take_back(subscription.fetch)
+        given_back = list(subscription.held)
+        for id_job in given_back:
+            self._let_go(id_job)
+        self._give_back(subscription, given_back)
+
+    def close(self) -> None:
+        """The connection has ended: all goes back."""
+        for id_ in list(self.subscriptions):
+            self.unsubscribe(id_)
+
+    def _give_back(self, subscription: Subscription, ids: list[JobId]) -> None:
+        if ids and not subscription.is_temporary:
+            self._ask(cmd.Enqueue(tuple(ids)))
+
+    def _ask(self, command: cmd.Command) -> None:
+        self._outbox.ask(command, ignore, is_owed=False)
+
+    # Fetching
+
+    def _fill(self, subscription: Subscription) -> None:
+        """Ask for jobs if there is room for some and nothing is under way."""
+        room = subscription.prefetch - len(subscription.held)
+        if room <= 0 or subscription.fetch is not None or subscription.is_over:
+            return
+        if subscription.again_at is not None:
+            return
+        command = cmd.GetJob(
+            (subscription.queue,), 0, min(room, FETCH_MAX), is_nohang=False, with_counters=True
+        )
+        then = partial(self._fetched, subscription)
+        subscription.fetch = self._outbox.ask(command, then, is_owed=False)
+
+    def _fetched(self, subscription: Subscription, reply: Reply) -> None:
+        subscription.fetch = None
+        deliveries = reply if isinstance(reply, list) else []
+        jobs = [each for each in deliveries if isinstance(each, Delivery)]
+        if subscription.is_over:
+            self._give_back(subscription, [JobId(job.id) for job in jobs])
+            return
+        for job in jobs:
+            self._deliver(subscription, job)
+        if isinstance(reply, Failure):
+            subscription.again_at = self.now_ms + AGAIN_MS
+            self._refused[subscription.id] = subscription
+        self._fill(subscription)
+
+    def _deliver(self, subscription: Subscription, job: Delivery) -> None:
+        self._outbox.data.append(self._message(subscription, job))
+        id_ = JobId(job.id)
+        self._let_go(id_)  # handed to another subscription here before, whose time is over
+        self._late.pop(id_, None)
+        held = Held(id_, subscription, job.retry_ms, is_renewable(job.headers), None)
+        self._held[id_] = subscription.held[id_] = held
+        self._book(held)
+        if subscription.mode is AckMode.AUTO:
+            self._unsent.append(held)
+
+    def _message(self, subscription: Subscription, job: Delivery) -> bytes:
+        assert isinstance(job.body, bytes), "the broker has read it"
+        lines = b"message-id:%b\n" % job.id
+        if self.version >= Version.V12 and subscription.mode is not AckMode.AUTO:
+            lines += b"ack:%b\n" % job.id
+        if job.nacks or job.additional:
+            lines += b"redelivered:true\nnacks:%d\nadditional-deliveries:%d\n" % (
+                job.nacks or 0,
+                job.additional or 0,
+            )
+        if job.headers:
+            lines += header_lines(job.headers, self.version)
+        body = job.body
+        head = b"%b%bcontent-length:%d\n\n" % (subscription.head, lines, len(body))
+        return b"%b%b%b" % (head, body, self.frame_end)
+
+    def flushed(self) -> None:
+        """All that was said has been sent: messages of automatic mode are consumed."""
+        unsent, self._unsent = self._unsent, []
+        ids = [each.id for each in unsent if self._held.get(each.id) is each]
+        if ids:
+            self._ask(cmd.AckJob(tuple(ids)))
+            self.release(ids)
+
+    # Acknowledging
+
+    def meant(self, id_: bytes, *, is_cumulative: bool) -> list[JobId]:
+        """The deliveries that an ACK or NACK is about, oldest first; none if the id isn't one that is held."""
+        held = self._held.get(JobId(id_))
+        if held is None:
+            return [JobId(id_)] if JobId(id_) in self._late else []
+        if not is_cumulative or held.subscription.mode is not AckMode.CLIENT:
+            return [held.id]
+        ids: list[JobId] = []
+        for each in held.subscription.held:
+            ids.append(each)
+            if each == held.id:
+                break
+        return ids
+
+    def release(self, ids: list[JobId]) -> None:
+        """Hold these no longer, and fetch others."""
+        freed: dict[bytes, Subscription] = {}
+        for id_ in ids:
+            self._late.pop(id_, None)
+            subscription = self._let_go(id_)
+            if subscription is not None:
+                freed[subscription.id] = subscription
+        for subscription in freed.values():
+            self._fill(subscription)
+
+    def _let_go(self, id_: JobId) -> Subscription | None:
+        held = self._held.pop(id_, None)
+        if held is None:
+            return None
+        del held.subscription.held[id_]
+        return held.subscription
+
+    # Time
+
+    def _book(self, held: Held) -> None:
+        if held.retry_ms:
+            wait_ms = held.retry_ms // 2 if held.is_renewed else held.retry_ms
+            held.due_at = self.now_ms + wait_ms
+            self._look_at = min(
+                held.due_at, held.due_at if self._look_at is None else self._look_at
+            )
+
+    @property
+    def due_at(self) -> int | None:
+        """ms; when `due` should be called, None: not before something else happens."""
+        times = [self._look_at, *[each.again_at for each in self._refused.values()]]
+        return min([at for at in times if at is not None], default=None)
+
+    def due(self) -> None:
+        """Renew leases, let go of what has been held too long, and try again what was refused.
+
+        All that is held is looked at, which is bounded by prefetch, and rarely: at most twice in a lease.
+        """
+        renewed: list[JobId] = []
+        freed: dict[bytes, Subscription] = {}
+        if self._look_at is not None and self._look_at <= self.now_ms:
+            for held in list(self._held.values()):
+                if held.due_at is None or held.due_at > self.now_ms:
+                    continue
+                if held.is_renewed:
+                    renewed.append(held.id)
+                    self._book(held)
+                else:
+                    self._time_is_over(held, freed)
+            times = [each.due_at for each in self._held.values() if each.due_at is not None]
+            self._look_at = min(times, default=None)
+        if renewed:
+            self._outbox.ask(cmd.Renew(tuple(renewed)), self._renewed, is_owed=False)
+        for subscription in list(self._refused.values()):
+            if subscription.again_at is not None and subscription.again_at <= self.now_ms:
+                subscription.again_at = None
+                del self._refused[subscription.id]
+                freed[subscription.id] = subscription
+        for subscription in freed.values():
+            self._fill(subscription)
+
+    def _time_is_over(self, held: Held, freed: dict[bytes, Subscription]) -> None:
+        self._let_go(held.id)
+        self._late[held.id] = None
+        if len(self._late) > LATE_MAX:
+            del self._late[next(iter(self._late))]
+        freed[held.subscription.id] = held.subscription
+
+    def _renewed(self, reply: Reply) -> None:
+        """Those that couldn't be renewed are done, or somebody else's: their places are free."""
+        gone = (
+            [JobId(each) for each in reply if isinstance(each, bytes)]
+            if isinstance(reply, list)
+            else []
+        )
+        freed: dict[bytes, Subscription] = {}
+        for id_ in gone:
+            if id_ in self._held:
+                self._time_is_over(self._held[id_], freed)
+        for subscription in freed.values():
+            self._fill(subscription)
+
+
+def message_head(id_: bytes | None, destination: bytes, version: Version) -> bytes:
+    """The beginning of all MESSAGE frames of a subscription; 1.0 has subscriptions without an id."""
+    head = b"MESSAGE\n"
+    if id_ is not None:
+        head += b"subscription:%b\n" % escape(id_, version)
+    return head + b"destination:%b\n" % escape(destination, version)

@@ -1,0 +1,64 @@
+"""Outbox: what a session wants done: commands of the core under ids, and who waits for their replies.
+
+The owner gives the commands to the core in order, the replies to `replied`, and the bytes to the client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from disque.core.commands import Command
+from disque.core.ready import ClientId, Reply
+
+Then: TypeAlias = Callable[[Reply], None]
+
+
+def ignore(_reply: Reply) -> None:
+    """What a reply leads to that nobody waits for."""
+
+
+class Outbox:
+    """Commands and bytes of one session since they were last taken."""
+
+    def __init__(self, new_id: Callable[[], ClientId]) -> None:
+        """`new_id` gives ids that the core has never heard of."""
+        self._new_id = new_id
+        # In order; None takes back the command that was given under that id, if it still waits
+        self.commands: list[tuple[ClientId, Command | None]] = []
+        self.data: list[bytes] = []
+        self._thens: dict[ClientId, Then] = {}
+        self._owed: dict[ClientId, None] = {}
+
+    def ask(self, command: Command, then: Then, *, is_owed: bool = True) -> ClientId:
+        """Give a command to the core; `then` gets its reply. `is_owed`: the client waits for it."""
+        id_ = self._new_id()
+        self.commands.append((id_, command))
+        self._thens[id_] = then
+        if is_owed:
+            self._owed[id_] = None
+        return id_
+
+    @property
+    def open_count(self) -> int:
+        """Commands whose replies a client is owed."""
+        return len(self._owed)
+
+    def take_back(self, id_: ClientId) -> None:
+        """Let a command wait no longer; if it has been answered already, its reply still comes."""
+        self.commands.append((id_, None))
+
+    def replied(self, id_: ClientId, reply: Reply) -> None:
+        """The reply to a command; nothing for an id that was forgotten."""
+        then = self._thens.pop(id_, ignore)
+        self._owed.pop(id_, None)
+        then(reply)
+
+    def forget(self, id_: ClientId) -> None:
+        """No reply will come for this id."""
+        self._thens.pop(id_, None)
+        self._owed.pop(id_, None)
+
+    def waiting(self) -> list[ClientId]:
+        """The ids whose replies haven't come, in order."""
+        return list(self._thens)

@@ -1,0 +1,486 @@
+"""Session: one STOMP connection: frames in; commands of the core, and bytes, out.
+
+It knows the three versions and no socket. The owner gives it frames, replies of the core and the time, and takes what
+its outbox holds after each; the connection is his. A frame's RECEIPT says that all it asked for has been done: for a
+SEND that the job has its copies. What the client got wrong, and what the core refuses, becomes an ERROR; from 1.1 on
+the connection ends with it, as the specifications want.
+
+The rest of the protocol is next door: `frames`, `destinations`, `sending` (SEND), `consuming` (queues), `listening`
+(topics), `transactions`, `beats`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import attrs
+
+from disque.core import commands as cmd
+from disque.core.jobid import JobId
+from disque.core.ready import ClientId, Failure, Published, Reply, Status
+from disque.errors import CommandError, ProtocolError
+from disque.stomp.beats import OFFER, Beats
+from disque.stomp.consuming import AckMode, Consumer, Subscription, message_head
+from disque.stomp.destinations import (
+    TEMP,
+    Asked,
+    Channel,
+    Control,
+    Queue,
+    parse_destination,
+    temporary_name,
+)
+from disque.stomp.frames import (
+    Frame,
+    FrameError,
+    Version,
+    encode,
+    escape,
+    shown,
+    unescape,
+)
+from disque.stomp.listening import Listener, Tails
+from disque.stomp.outbox import Outbox, ignore
+from disque.stomp.sending import add_command, publish_command
+from disque.stomp.transactions import Transactions
+
+SUBSCRIPTIONS_MAX = 1_000_000  # of one connection
+_VERSIONS = {version.text: version for version in (Version.V10, Version.V11, Version.V12)}
+
+
+@attrs.frozen
+class Surroundings:
+    """What a session needs of its owner."""
+
+    connection: bytes  # unique among all connections of the cluster
+    server: bytes  # name and version of the program
+    new_id: Callable[[], ClientId]  # ids for the core that nobody had before
+    is_welcome: Callable[[bytes], bool]  # is this the passcode?
+    prefetch_max: Callable[[], int]
+    tails: Tails
+    ends_lines: Callable[[], bool] = lambda: (
+        False
+    )  # 1.0 clients of ocamlmq want a newline after the NUL
+
+
+class Session:
+    """One connection. `version` is the decoder's business, too: set it there after each frame."""
+
+    def __init__(self, surroundings: Surroundings, now_ms: int) -> None:
+        self.version = Version.UNKNOWN
+        self.outbox = Outbox(surroundings.new_id)
+        self.is_closing = False  # say what is to be said, then close
+        self.subscriber: ClientId | None = None  # whose replies are what is published to its topics
+        self._around = surroundings
+        self._now_ms = now_ms
+        self._consumer = Consumer(self.outbox)
+        self._transactions = Transactions()
+        self._listener = Listener(surroundings.tails)
+        self._temporary: dict[bytes, None] = {}  # names of its queues
+        self._beats = Beats()
+        self._end = b"\0"  # of a frame
+
+    # Input
+
+    def receive(self, frame: Frame, now_ms: int) -> None:
+        """The client's next frame."""
+        self._at(now_ms)
+        if self.is_closing:
+            return
+        try:
+            self._handler(frame)(self, frame)
+        except CommandError as error:
+            self._fail(frame.headers.get(b"receipt"), error.code, str(error))
+
+    def broken(self, error: ProtocolError) -> None:
+        """What the client sent is no frame."""
+        if not self.is_closing:
+            self._fail(None, "ERR", str(error), is_fatal=True)
+
+    def replied(self, id_: ClientId, reply: Reply, now_ms: int) -> None:
+        """The core's reply to a command of the outbox."""
+        self._at(now_ms)
+        self.outbox.replied(id_, reply)
+
+    def flushed(self, now_ms: int) -> None:
+        """All bytes so far have been sent."""
+        self._at(now_ms)
+        self._consumer.flushed()
+
+    def tick(self, now_ms: int, *, sent_bytes: int, read_at_ms: int) -> None:
+        """`due_at` has come; `sent_bytes` since the beginning, `read_at_ms`: when the client last said anything."""
+        self._at(now_ms)
+        self._consumer.due()
+        if self.is_closing:
+            return
+        if self._beats.must_send(now_ms, sent_bytes):
+            self.outbox.data.append(b"\n")
+        if missing_ms := self._beats.missing_ms(now_ms, read_at_ms):
+            self._fail(None, "ERR", f"no heart-beat for {missing_ms} ms", is_fatal=True)
+
+    def close(self, now_ms: int) -> None:
+        """The connection has ended: what it holds goes back, what was only its own goes away."""
+        self._at(now_ms)
+        self.is_closing = True
+        self._transactions.clear()
+        self._consumer.close()
+        for name in self._temporary:
+            self.outbox.ask(cmd.QPurge(name), ignore, is_owed=False)
+        self._temporary.clear()
+
+    @property
+    def due_at(self) -> int | None:
+        """ms; when `tick` should be called."""
+        times = [self._consumer.due_at, self._beats.due_at]
+        return min([at for at in times if at is not None], default=None)
+
+    @property
+    def has_subscriptions(self) -> bool:
+        """True if the client may be silent and still be there."""
+        return bool(self._listener) or bool(self._consumer.subscriptions)
+
+    def messages(self, published: Published) -> list[bytes]:
+        """The frames in which a message of a topic reaches this client, one a subscription."""
+        return self._listener.messages(published)
+
+    def _at(self, now_ms: int) -> None:
+        self._now_ms = self._consumer.now_ms = now_ms
+
+    def _handler(self, frame: Frame) -> Callable[[Session, Frame], None]:
+        if self.version is Version.UNKNOWN:
+            if frame.command not in (b"CONNECT", b"STOMP"):
+                raise CommandError(f"first comes CONNECT, got {shown(frame.command)}")
+            return Session._connect
+        if frame.command in (b"CONNECT", b"STOMP"):
+            raise CommandError("this connection is connected already")
+        handler = _HANDLERS.get(frame.command)
+        if handler is None or (frame.command == b"NACK" and self.version is Version.V10):
+            raise CommandError(f"STOMP {self.version.text.decode()} has no {shown(frame.command)}")
+        if frame.body and frame.command != b"SEND" and self.version > Version.V10:
+            raise CommandError(f"{shown(frame.command)} takes no body")
+        return handler
+
+    # Output
+
+    def _say(self, frame: Frame) -> None:
+        self.outbox.data.append(encode(frame, self.version) + self._end[1:])
+
+    def _receipt(self, receipt: bytes | None, more: bytes = b"") -> None:
+        """Say RECEIPT if it was asked for; `more`: header lines."""
+        if receipt is not None and not self.is_closing:
+            name = escape(receipt, self.version)
+            self.outbox.data.append(b"RECEIPT\nreceipt-id:%b\n%b\n%b" % (name, more, self._end))
+
+    def _fail(self, receipt: bytes | None, code: str, text: str, *, is_fatal: bool = False) -> None:
+        """Say what went wrong. STOMP 1.0 lets the connection go on."""
+        message = text if code == "ERR" else f"{code} {text}"
+        headers = {
+            b"message": message.encode("utf-8", "surrogateescape"),
+            b"content-type": b"text/plain",
+        }
+        if self.version is Version.UNKNOWN:
+            headers[b"version"] = b",".join(_VERSIONS)
+        if receipt is not None:
+            headers[b"receipt-id"] = receipt
+        self._say(Frame(b"ERROR", headers, headers[b"message"] + b"\n"))
+        if is_fatal or self.version is not Version.V10:
+            self.is_closing = True
+
+    def _done(self, receipt: bytes | None, reply: Reply) -> bool:
+        """A command of a frame has been carried out, or (False) has failed, which the client is told."""
+        if isinstance(reply, Failure):
+            if not self.is_closing:
+                self._fail(receipt, reply.code, reply.text)
+            return False
+        return True
+
+    # CONNECT, DISCONNECT
+
+    def _connect(self, frame: Frame) -> None:
+        headers = dict(frame.headers)
+        accepted = headers.get(b"accept-version")
+        if accepted is None:
+            version = Version.V10
+            headers = {name.strip(): text.strip() for name, text in headers.items()}
+        else:
+            common = [v for each in accepted.split(b",") if (v := _VERSIONS.get(each.strip()))]
+            if not common:
+                raise CommandError(
+                    f"no common version: this server speaks 1.0, 1.1 and 1.2, not {shown(accepted)}"
+                )
+            version = max(common)
+        if not self._is_welcome(headers.get(b"passcode", b"")):
+            raise CommandError("wrong login or passcode")
+        if version > Version.V10:
+            self._beats.agree(headers.get(b"heart-beat", b"0,0"), self._now_ms)
+        elif self._around.ends_lines():
+            self._end = b"\0\n"
+        self._consumer.frame_end = self._listener.frame_end = self._end
+        self.version = self._consumer.version = self._listener.version = version
+        self._say(
+            Frame(
+                b"CONNECTED",
+                {
+                    b"version": version.text,
+                    b"heart-beat": OFFER if version > Version.V10 else b"0,0",
+                    b"session": self._around.connection,
+                    b"server": self._around.server,
+                },
+            )
+        )
+
+    def _is_welcome(self, passcode: bytes) -> bool:
+        """A CONNECT frame isn't escaped, but there are clients that do so."""
+        if self._around.is_welcome(passcode):
+            return True
+        try:
+            return b"\\" in passcode and self._around.is_welcome(unescape(passcode, Version.V12))
+        except FrameError:
+            return False
+
+    def _disconnect(self, frame: Frame) -> None:
+        """The owner runs it once all before it has been answered."""
+        self._receipt(frame.headers.get(b"receipt"))
+        self.is_closing = True
+
+    # SEND
+
+    def _send(self, frame: Frame) -> None:
+        receipt = frame.headers.get(b"receipt")
+        command = self._command_of(frame)
+        if b"transaction" in frame.headers:
+            if command is None:
+                raise CommandError("a question can't be part of a transaction")
+            self._transactions.add_send(frame, command)
+            self._receipt(receipt)
+        elif command is not None:
+            self.outbox.ask(command, lambda reply: self._sent(receipt, reply))
+
+    def _command_of(self, frame: Frame) -> cmd.AddJob | cmd.Publish | None:
+        """What a SEND adds or publishes; None for a question, which is asked here."""
+        connection = self._around.connection
+        if (reply_to := frame.headers.get(b"reply-to", b"")).startswith(TEMP):
+            self._temporary[temporary_name(reply_to, connection)] = None
+        destination = parse_destination(_needed(frame, b"destination"), connection)
+        match destination:
+            case Queue(name=name):
+                self._note_temporary(destination)
+                return add_command(name, frame, connection)
+            case Channel(name=name):
+                return publish_command(name, frame, connection)
+            case Asked():
+                if b"transaction" not in frame.headers:
+                    self._ask(destination, frame.headers.get(b"receipt"))
+                return None
+
+    def _sent(self, receipt: bytes | None, reply: Reply) -> None:
+        if self._done(receipt, reply):
+            if isinstance(reply, Status):
+                self._receipt(receipt, b"message-id:%b\n" % reply.text)
+            else:
+                self._receipt(receipt)
+
+    def _note_temporary(self, queue: Queue) -> None:
+        if queue.is_temporary:
+            self._temporary[queue.name] = None
+
+    def _ask(self, asked: Asked, receipt: bytes | None) -> None:
+        """A question is answered in its receipt."""
+        if receipt is None:
+            return
+        command, word = _QUESTIONS[asked.what]
+
+        def answered(reply: Reply) -> None:
+            if self._done(receipt, reply):
+                count = reply if isinstance(reply, int) else 0
+                self._receipt(receipt, b"%b:%d\n" % (word, count))
+
+        self.outbox.ask(command(asked.name), answered)
+
+    # SUBSCRIBE, UNSUBSCRIBE
+
+    def _subscribe(self, frame: Frame) -> None:
+        headers = frame.headers
+        text = _needed(frame, b"destination")
+        id_ = headers.get(b"id")
+        if id_ is None and self.version > Version.V10:
+            raise CommandError("SUBSCRIBE needs a header id")
+        key = text if id_ is None else id_
+        if key in self._listener or key in self._consumer.subscriptions:
+            raise CommandError(f"there is a subscription {shown(key)} already")
+        if len(self._listener) + len(self._consumer.subscriptions) >= SUBSCRIPTIONS_MAX:
+            raise CommandError(f"too many subscriptions, the limit is {SUBSCRIPTIONS_MAX}")
+        if b"selector" in headers:
+            raise CommandError("selectors aren't supported")
+        mode = _ack_mode(headers.get(b"ack", b"auto"))
+        destination = parse_destination(text, self._around.connection)
+        match destination:
+            case Queue(name=name, is_temporary=is_temporary):
+                self._note_temporary(destination)
+                head = message_head(id_, text, self.version)
+                prefetch = self._prefetch(headers.get(b"prefetch"))
+                self._consumer.subscribe(
+                    Subscription(key, text, name, mode, prefetch, head, is_temporary=is_temporary)
+                )
+                self._receipt(headers.get(b"receipt"))
+            case Channel():
+                self._listener.add(
+                    key,
+                    destination.name,
+                    is_nameless=id_ is None,
+                    is_acknowledged=mode is not AckMode.AUTO,
+                )
+                self._subscribe_topic(key, destination, headers.get(b"receipt"))
+            case Asked():
+                raise CommandError(f"nobody can subscribe to {shown(text)}")
+
+    def _prefetch(self, text: bytes | None) -> int:
+        most = self._around.prefetch_max()
+        if text is None:
+            return most
+        if not text.isdigit() or len(text) > 9 or not int(text):
+            raise CommandError(f"prefetch must be a number above 0, got {shown(text)}")
+        return min(int(text), most)
+
+    def _subscribe_topic(self, key: bytes, channel: Channel, receipt: bytes | None) -> None:
+        if self.subscriber is None:
+            self.subscriber = self._around.new_id()
+
+        def subscribed(reply: Reply) -> None:
+            if self._done(receipt, reply):
+                self._receipt(receipt)
+            else:
+                self._listener.drop(key)
+
+        self.outbox.ask(cmd.Subscribe(self.subscriber, (channel.topic,)), subscribed)
+
+    def _unsubscribe(self, frame: Frame) -> None:
+        receipt = frame.headers.get(b"receipt")
+        key = frame.headers.get(b"id")
+        if key is None and self.version is Version.V10:
+            key = frame.headers.get(b"destination")
+        if key is None:
+            raise CommandError("UNSUBSCRIBE needs a header id")
+        if key in self._consumer.subscriptions:
+            self._consumer.unsubscribe(key)
+            self._receipt(receipt)
+            return
+        name = self._listener.drop(key)
+        if name is None:
+            raise CommandError(f"there is no subscription {shown(key)}")
+        if self._listener.wants(name) or self.subscriber is None:
+            self._receipt(receipt)
+            return
+        command = cmd.Unsubscribe(self.subscriber, (Channel(name).topic,))
+        self.outbox.ask(command, lambda reply: self._sent(receipt, reply))
+
+    # ACK, NACK
+
+    def _acknowledge(self, frame: Frame) -> None:
+        receipt = frame.headers.get(b"receipt")
+        ids = self._meant(frame)
+        is_nack = frame.command == b"NACK"
+        if b"transaction" in frame.headers:
+            self._transactions.add_ack(frame, ids, is_nack=is_nack)
+            self._receipt(receipt)
+        elif ids:
+            self._settle(ids, lambda reply: self._sent(receipt, reply), is_nack=is_nack)
+        else:
+            self._receipt(receipt)
+
+    def _meant(self, frame: Frame) -> list[JobId]:
+        """The jobs that an ACK or NACK is about: none of a topic's message, or of what isn't held any more."""
+        name = b"id" if self.version >= Version.V12 else b"message-id"
+        id_ = _needed(frame, name)
+        if self.version is Version.V11:
+            _needed(frame, b"subscription")
+        return self._consumer.meant(id_, is_cumulative=self.version > Version.V10)
+
+    def _settle(self, ids: list[JobId], then: Callable[[Reply], None], *, is_nack: bool) -> None:
+        command = cmd.Nack(tuple(ids)) if is_nack else cmd.AckJob(tuple(ids))
+        self.outbox.ask(command, then)
+        self._consumer.release(ids)
+
+    # Transactions
+
+    def _begin(self, frame: Frame) -> None:
+        self._transactions.begin(_needed(frame, b"transaction"))
+        self._receipt(frame.headers.get(b"receipt"))
+
+    def _abort(self, frame: Frame) -> None:
+        self._transactions.take(_needed(frame, b"transaction"))
+        self._receipt(frame.headers.get(b"receipt"))
+
+    def _commit(self, frame: Frame) -> None:
+        """All SENDs together; once each of them has its copies, all ACKs and NACKs together; then the receipt."""
+        transaction = self._transactions.take(_needed(frame, b"transaction"))
+        receipt = frame.headers.get(b"receipt")
+        left = len(transaction.sends)
+        failures: list[Failure] = []
+
+        def sent(reply: Reply) -> None:
+            nonlocal left
+            left -= 1
+            if isinstance(reply, Failure):
+                failures.append(reply)
+            if not left and not failures:
+                self._commit_acks(transaction.acks, transaction.nacks, receipt)
+            elif not left and not self.is_closing:
+                first = failures[0]
+                count = f"{len(failures)} of {len(transaction.sends)}"
+                text = f"{count} SENDs failed, nothing was acknowledged: {first.text}"
+                self._fail(receipt, first.code, text)
+
+        for command in transaction.sends:
+            self.outbox.ask(command, sent)
+        if not transaction.sends:
+            self._commit_acks(transaction.acks, transaction.nacks, receipt)
+
+    def _commit_acks(self, acks: list[JobId], nacks: list[JobId], receipt: bytes | None) -> None:
+        parts = [(ids, is_nack) for ids, is_nack in ((acks, False), (nacks, True)) if ids]
+        left = len(parts)
+
+        def settled(reply: Reply) -> None:
+            nonlocal left
+            left -= 1
+            if self._done(receipt, reply) and not left:
+                self._receipt(receipt)
+
+        for ids, is_nack in parts:
+            self._settle(ids, settled, is_nack=is_nack)
+        if not parts:
+            self._receipt(receipt)
+
+
+def _needed(frame: Frame, name: bytes) -> bytes:
+    text = frame.headers.get(name)
+    if text is None:
+        raise CommandError(f"{frame.command.decode()} needs a header {name.decode()}")
+    return text
+
+
+def _ack_mode(text: bytes) -> AckMode:
+    try:
+        return AckMode(text)
+    except ValueError:
+        raise CommandError(
+            f"ack must be auto, client or client-individual, got {shown(text)}"
+        ) from None
+
+
+_QUESTIONS: Mapping[Control, tuple[Callable[[bytes], cmd.Command], bytes]] = {
+    Control.MESSAGES: (cmd.GlobalQLen, b"num-messages"),
+    Control.QUEUE_SUBSCRIBERS: (cmd.CountAttending, b"num-subscribers"),
+    Control.TOPIC_SUBSCRIBERS: (cmd.CountReached, b"num-subscribers"),
+}
+_HANDLERS: Mapping[bytes, Callable[[Session, Frame], None]] = {
+    b"SEND": Session._send,
+    b"SUBSCRIBE": Session._subscribe,
+    b"UNSUBSCRIBE": Session._unsubscribe,
+    b"ACK": Session._acknowledge,
+    b"NACK": Session._acknowledge,
+    b"BEGIN": Session._begin,
+    b"COMMIT": Session._commit,
+    b"ABORT": Session._abort,
+    b"DISCONNECT": Session._disconnect,
+}

@@ -1,0 +1,156 @@
+"""Topics over RESP, to the byte (extensions.md), and what a slow subscriber costs."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+
+from tests.unit.server.world import Peer, World, running
+
+SUBSCRIBED = b"*3\r\n$9\r\nsubscribe\r\n$1\r\nx\r\n:1\r\n"
+MESSAGE = b"*3\r\n$7\r\nmessage\r\n$1\r\nx\r\n$2\r\nhi\r\n"
+
+
+async def test_a_subscriber_hears_what_is_published() -> None:
+    async with running() as world:
+        listener, publisher = world.connect(), world.connect()
+        await publisher.ask(b"PUBLISH x none\r\n", b":0\r\n")
+        await listener.ask(b"SUBSCRIBE x\r\n", SUBSCRIBED)
+        await listener.ask(b"PSUBSCRIBE n* x\r\n", b"*3\r\n$10\r\npsubscribe\r\n$2\r\nn*\r\n:2\r\n"
+                           b"*3\r\n$10\r\npsubscribe\r\n$1\r\nx\r\n:3\r\n")  # fmt: skip
+        await publisher.ask(b"PUBLISH x hi\r\n", b":2\r\n")
+        pmessage = b"*4\r\n$8\r\npmessage\r\n$1\r\nx\r\n$1\r\nx\r\n$2\r\nhi\r\n"
+        await listener.expect(MESSAGE + pmessage)
+        await publisher.ask(b"PUBLISH new hi\r\n", b":1\r\n")
+        await listener.expect(b"*4\r\n$8\r\npmessage\r\n$2\r\nn*\r\n$3\r\nnew\r\n$2\r\nhi\r\n")
+        await publisher.ask(
+            b"PUBSUB NUMSUB x new\r\n", b"*4\r\n$1\r\nx\r\n:1\r\n$3\r\nnew\r\n:0\r\n"
+        )
+        await publisher.ask(b"PUBSUB NUMSUB\r\n", b"*0\r\n")
+
+
+async def test_unsubscribing() -> None:
+    async with running() as world:
+        listener = world.connect()
+        await listener.ask(b"UNSUBSCRIBE\r\n", b"*3\r\n$11\r\nunsubscribe\r\n$-1\r\n:0\r\n")
+        await listener.ask(b"SUBSCRIBE x\r\n", SUBSCRIBED)
+        await listener.ask(b"PUNSUBSCRIBE\r\n", b"*3\r\n$12\r\npunsubscribe\r\n$-1\r\n:1\r\n")
+        await listener.ask(
+            b"PUNSUBSCRIBE a?b\r\n", b"*3\r\n$12\r\npunsubscribe\r\n$3\r\na?b\r\n:1\r\n"
+        )
+        await listener.ask(b"UNSUBSCRIBE y\r\n", b"*3\r\n$11\r\nunsubscribe\r\n$1\r\ny\r\n:1\r\n")
+        await listener.ask(b"UNSUBSCRIBE\r\n", b"*3\r\n$11\r\nunsubscribe\r\n$1\r\nx\r\n:0\r\n")
+        await listener.ask(b"QLEN q\r\n", b":0\r\n")
+
+
+async def test_in_resp2_a_subscriber_can_do_little_else() -> None:
+    async with running() as world:
+        listener = world.connect()
+        await listener.ask(b"PING\r\n", b"+PONG\r\n")
+        await listener.ask(b"SUBSCRIBE x\r\n", SUBSCRIBED)
+        await listener.ask(
+            b"qlen q\r\n", b"-ERR Can't execute 'qlen': this connection has subscriptions\r\n"
+        )
+        await listener.ask(b"PING\r\n", b"*2\r\n$4\r\npong\r\n$0\r\n\r\n")
+        await listener.ask(b"PING hi\r\n", b"*2\r\n$4\r\npong\r\n$2\r\nhi\r\n")
+        await listener.ask(b"QUIT\r\n", b"+OK\r\n")
+        await listener.expect_end()
+
+
+async def test_in_resp3_messages_are_pushes_and_anything_may_be_said() -> None:
+    async with running() as world:
+        listener, publisher = world.connect(), world.connect()
+        await listener.send(b"HELLO 3\r\n")
+        while await listener.read_line() != b"*0\r\n":  # its last: no modules
+            pass
+        await listener.ask(b"SUBSCRIBE x\r\n", b">" + SUBSCRIBED[1:])
+        await listener.ask(b"QLEN q\r\n", b":0\r\n")
+        await listener.ask(b"PING\r\n", b"+PONG\r\n")
+        await listener.send(b"GETJOB FROM q\r\n")
+        await publisher.ask(b"PUBLISH x hi\r\n", b":1\r\n")
+        await listener.expect(b">" + MESSAGE[1:])
+        await listener.ask(b"UNSUBSCRIBE y\r\n", b"")  # it waits for the GETJOB before it
+        await publisher.ask(b"ADDJOB q b 0\r\n", b"+D-")
+        await listener.expect(b"*1\r\n*3\r\n$1\r\nq\r\n$40\r\n")
+
+
+@pytest.mark.parametrize("pattern", [b"a?", b"*a", b"a**", b"[a]", b"a\\*", b"]"])
+async def test_a_pattern_is_a_prefix(pattern: bytes) -> None:
+    async with running() as world:
+        text = b"-ERR Patterns are a prefix followed by *: '%b'\r\n" % pattern
+        listener = world.connect()
+        command = b"*3\r\n$10\r\nPSUBSCRIBE\r\n$2\r\nok\r\n$%d\r\n%b\r\n" % (len(pattern), pattern)
+        await listener.ask(command, text)
+        await listener.ask(b"PUBLISH ok x\r\n", b":0\r\n")
+
+
+async def test_who_has_gone_is_no_subscriber() -> None:
+    async with running() as world:
+        listener, publisher = world.connect(), world.connect()
+        await listener.ask(b"SUBSCRIBE x\r\n", SUBSCRIBED)
+        listener.stream.socket.close()
+        with trio.fail_after(5):
+            while world.broker.engine.state.topics.size:
+                await trio.sleep(0.01)
+        await publisher.ask(b"PUBLISH x hi\r\n", b":0\r\n")
+        assert world.clients._hearers == {}
+
+
+async def flood(world: World, publisher: Peer, count: int) -> None:
+    for number in range(count):
+        body = b"%06d" % number + b"x" * 994
+        await publisher.ask(b"PUBLISH x " + body + b"\r\n", b":1\r\n")
+
+
+async def test_a_slow_subscriber_loses_the_oldest_messages() -> None:
+    async with running() as world:
+        world.config.topic_buffer = 10_000
+        listener, publisher = world.connect(), world.connect()
+        await listener.ask(b"SUBSCRIBE x\r\n", SUBSCRIBED)
+        with trio.fail_after(30):
+            while not world.shell.figures.topic_messages_dropped:
+                await flood(world, publisher, 100)
+        (client,) = [c for c in world.clients.by_id.values() if c.subscriber is not None]
+        assert client.heard_bytes <= 10_000
+        assert b"\r\n000099xxx" in client.heard[-1]
+        assert world.shell.figures.topic_subscribers_dropped == 0
+        await publisher.ask(b"PUBLISH x last\r\n", b":1\r\n")
+        data = b""
+        while not data.endswith(b"$4\r\nlast\r\n"):
+            data += await listener.read(1)
+        # Whole messages, in order, with a gap
+        assert data.count(b"$7\r\nmessage\r\n") == data.count(b"*3\r\n")
+
+
+async def test_or_is_dropped_itself() -> None:
+    async with running() as world:
+        world.config.topic_buffer = 10_000
+        world.config.topic_overflow = "disconnect"
+        listener, publisher = world.connect(), world.connect()
+        await listener.ask(b"SUBSCRIBE x\r\n", SUBSCRIBED)
+        with trio.fail_after(30):
+            while not world.shell.figures.topic_subscribers_dropped:
+                await publisher.send(b"PUBLISH x " + b"x" * 1_000 + b"\r\n")
+                await publisher.read_line()
+            while world.broker.engine.state.topics.size:
+                await trio.sleep(0.01)
+
+
+async def test_a_burst_larger_than_the_buffer_reaches_who_reads() -> None:
+    async with running() as world:
+        world.config.topic_buffer = 2_000
+        listener, publisher = world.connect(), world.connect()
+        await listener.ask(b"SUBSCRIBE x\r\n", SUBSCRIBED)
+        await publisher.send((b"PUBLISH x " + b"y" * 1_000 + b"\r\n") * 50)
+        await publisher.expect(b":1\r\n" * 50)
+        message = b"*3\r\n$7\r\nmessage\r\n$1\r\nx\r\n$1000\r\n" + b"y" * 1_000 + b"\r\n"
+        await listener.expect(message * 50)
+        assert world.shell.figures.topic_messages_dropped == 0
+
+
+async def test_unknown_words_of_pubsub() -> None:
+    async with running() as world:
+        for line in (b"PUBSUB CHANNELS", b"PUBSUB NUMPAT"):
+            await world.connect().ask(
+                line + b"\r\n", b"-ERR Unknown PUBSUB subcommand or wrong number of arguments\r\n"
+            )

@@ -1,0 +1,287 @@
+"""STOMP at the sockets: what the shell adds to sessions. Frames are spelt here byte for byte."""
+
+from __future__ import annotations
+
+import socket
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+
+from disque.core.limits import Limits
+from disque.server.stomp import Stomp
+from tests.unit.server.world import Peer, World, running
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from disque.core.ready import Record
+
+CONNECT = b"CONNECT\naccept-version:1.2\n\n\0"
+SUBSCRIBE = b"SUBSCRIBE\nid:0\nack:client\ndestination:/queue/q\nreceipt:s\n\n\0"
+SUBSCRIBED = b"RECEIPT\nreceipt-id:s\n\n\0"
+
+
+class Wire:
+    """A STOMP client's end of a connection."""
+
+    def __init__(self, world: World, stomp: Stomp, address: object = "") -> None:
+        ours, theirs = socket.socketpair()
+        world.clients.admit(ours, address, stomp)
+        self.peer = Peer(trio.SocketStream(trio.socket.from_stdlib_socket(theirs)))
+        world.peers.append(self.peer)
+
+    async def say(self, data: bytes) -> None:
+        """Send bytes."""
+        await self.peer.send(data)
+
+    async def frame(self) -> bytes:
+        """The next frame without its NUL and the line ends before it."""
+        data = b""
+        while not data.endswith(b"\0"):
+            more = await self.peer.read(1)
+            assert more, f"the stream ended after {data!r}"
+            data += more
+        return data[:-1].lstrip(b"\n")
+
+    async def ask(self, data: bytes) -> bytes:
+        """Send bytes; the next frame."""
+        await self.say(data)
+        return await self.frame()
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    """A node that serves while the test lasts."""
+    async with running() as made:
+        yield made
+
+
+@pytest.fixture
+async def stomp(world: World) -> Stomp:
+    """Its STOMP side, with running timers."""
+    made = Stomp(world.shell)
+    world.nursery.start_soon(made.run)
+    return made
+
+
+async def connected(world: World, stomp: Stomp) -> Wire:
+    """A connection that has been welcomed."""
+    wire = Wire(world, stomp)
+    assert (await wire.ask(CONNECT)).startswith(b"CONNECTED\nversion:1.2\n")
+    return wire
+
+
+async def wait_for(what: object) -> None:
+    """Poll until `what()` is true."""
+    with trio.fail_after(5):
+        while not what():  # type: ignore[operator]
+            await trio.sleep(0.01)
+
+
+async def test_a_job_there_and_back_with_resp_beside(world: World, stomp: Stomp) -> None:
+    wire, resp = await connected(world, stomp), world.connect()
+    assert await wire.ask(SUBSCRIBE) == SUBSCRIBED[:-1]
+    await resp.ask(b"ADDJOB q hello 0\r\n", b"+D-")
+    head, _, body = (await wire.frame()).partition(b"\n\n")
+    lines = head.split(b"\n")
+    assert (lines[0], body) == (b"MESSAGE", b"hello")
+    (id_,) = [line[4:] for line in lines if line.startswith(b"ack:")]
+    assert await wire.ask(b"ACK\nid:%b\nreceipt:a\n\n\0" % id_) == b"RECEIPT\nreceipt-id:a\n\n"
+    assert world.broker.engine.statistics().registered_jobs == 0
+
+
+async def test_a_pipeline_cut_anywhere(world: World, stomp: Stomp) -> None:
+    wire = Wire(world, stomp)
+    data = CONNECT + b"\n\n".join(
+        b"SEND\ndestination:/queue/q\nreceipt:%d\n\n%d\0" % (n, n) for n in range(20)
+    )
+    for start in range(0, len(data), 7):
+        await wire.say(data[start : start + 7])
+    assert (await wire.frame()).startswith(b"CONNECTED")
+    for n in range(20):
+        assert (await wire.frame()).startswith(b"RECEIPT\nreceipt-id:%d\n" % n)
+    await world.connect().ask(b"QLEN q\r\n", b":20\r\n")
+
+
+async def test_a_lost_connection_gives_its_jobs_back(world: World, stomp: Stomp) -> None:
+    wire, resp = await connected(world, stomp), world.connect()
+    await wire.ask(SUBSCRIBE)
+    for _ in range(3):
+        await resp.ask(b"ADDJOB q x 0\r\n", b"+D-")
+        await resp.read_line()
+        await wire.frame()
+    await resp.ask(b"QLEN q\r\n", b":0\r\n")
+    wire.peer.stream.socket.close()
+    await wait_for(lambda: not stomp._talks)
+    await resp.ask(b"QLEN q\r\n", b":3\r\n")
+    assert world.clients._hearers == {}
+    assert world.broker.engine.state.getting == {}
+    assert world.broker.engine.state.topics.attending == {}
+
+
+async def test_disconnect_waits_for_what_was_sent(world: World, stomp: Stomp) -> None:
+    wire = await connected(world, stomp)
+    sends = b"SEND\ndestination:/queue/q\n\nx\0" * 5
+    frame = await wire.ask(sends + b"DISCONNECT\nreceipt:bye\n\n\0SEND\ndestination:/queue/q\n\n\0")
+    assert frame == b"RECEIPT\nreceipt-id:bye\n\n"
+    await wire.peer.expect_end()
+    await world.connect().ask(b"QLEN q\r\n", b":5\r\n")
+
+
+async def test_automatic_messages_are_done_once_sent(world: World, stomp: Stomp) -> None:
+    wire, resp = await connected(world, stomp), world.connect()
+    await wire.ask(SUBSCRIBE.replace(b"ack:client", b"ack:auto"))
+    await resp.ask(b"ADDJOB q x 0\r\n", b"+D-")
+    await wire.frame()
+    await wait_for(lambda: world.broker.engine.statistics().registered_jobs == 0)
+
+
+async def test_a_slow_automatic_subscriber_isnt_handed_everything(
+    world: World, stomp: Stomp
+) -> None:
+    world.config.stomp_max_prefetch = 3
+    wire, resp = await connected(world, stomp), world.connect()
+    await wire.ask(SUBSCRIBE.replace(b"ack:client", b"ack:auto"))
+    for _ in range(30):
+        await resp.ask(b"ADDJOB q " + b"x" * 60_000 + b" 0\r\n", b"+D-")
+        await resp.read_line()
+    queued = world.broker.engine.statistics().queued_jobs
+    assert queued > 10, "the socket takes some, prefetch holds the rest"
+    for _ in range(30):
+        await wire.frame()
+    await wait_for(lambda: world.broker.engine.statistics().registered_jobs == 0)
+
+
+async def test_bytes_that_are_no_frame(world: World, stomp: Stomp) -> None:
+    wire = await connected(world, stomp)
+    frame = await wire.ask(b"SEND\nno colon\n\n\0")
+    assert frame.startswith(b"ERROR\nmessage:not a header\\c 'no colon'\n")
+    await wire.peer.expect_end()
+
+
+async def test_the_password(world: World, stomp: Stomp) -> None:
+    world.config.requirepass = "s:cret"
+    wire = Wire(world, stomp)
+    assert b"message:wrong login or passcode" in await wire.ask(CONNECT)
+    await wire.peer.expect_end()
+    wire = Wire(world, stomp)
+    frame = await wire.ask(b"STOMP\naccept-version:1.1\nlogin:any\npasscode:s:cret\n\n\0")
+    assert frame.startswith(b"CONNECTED\nversion:1.1\n")
+
+
+async def test_strangers_and_too_many_are_refused_by_an_error_frame(
+    world: World, stomp: Stomp
+) -> None:
+    assert (
+        b"message:DENIED disque-broker runs in protected"
+        in await Wire(world, stomp, ("192.0.2.1", 1)).frame()
+    )
+    world.limits.clients_max = len(world.clients.by_id)
+    assert b"message:ERR max number of clients reached" in await Wire(world, stomp).frame()
+
+
+@pytest.mark.parametrize("kind", ["OOM", "LOADING", "MISCONF"])
+async def test_what_the_shell_refuses(world: World, stomp: Stomp, kind: str) -> None:
+    wire = await connected(world, stomp)
+    if kind == "OOM":
+        world.broker.set_limits(Limits(maxmemory_bytes=1))
+    elif kind == "LOADING":
+        world.turns.is_loading = True
+    else:
+        world.turns.trouble = "No space left on device"
+    frame = await wire.ask(b"SEND\ndestination:/queue/q\nreceipt:r\n\n\0")
+    assert frame.startswith(b"ERROR\nmessage:%b " % kind.encode())
+    assert b"\nreceipt-id:r\n" in frame
+    world.turns.is_loading, world.turns.trouble = False, ""
+
+
+async def test_who_waits_is_told_when_the_log_cant_be_written(world: World, stomp: Stomp) -> None:
+    wire = await connected(world, stomp)
+    await wire.ask(SUBSCRIBE)
+    (talk,) = stomp._talks.values()
+    world.clients.fail_waiting("No space left on device")
+    assert talk.session.outbox.waiting() == []
+    resp = world.connect()
+    await resp.ask(b"ADDJOB q x 0\r\n", b"+D-")
+    assert (await wire.frame()).startswith(b"MESSAGE\n"), "the fetch is tried again after a second"
+
+
+async def test_topics_between_resp_and_stomp_and_a_slow_subscriber(
+    world: World, stomp: Stomp
+) -> None:
+    world.config.topic_buffer = 10_000
+    wire, resp = await connected(world, stomp), world.connect()
+    await wire.ask(b"SUBSCRIBE\nid:0\ndestination:/topic/t*\nreceipt:s\n\n\0")
+    await resp.ask(b"PUBLISH tt hi\r\n", b":1\r\n")
+    wanted = (
+        b"MESSAGE\nsubscription:0\nmessage-id:T-1\ndestination:/topic/tt\ncontent-length:2\n\nhi"
+    )
+    assert await wire.frame() == wanted
+    with trio.fail_after(30):
+        while not world.shell.figures.topic_messages_dropped:
+            await resp.ask(b"PUBLISH tt " + b"x" * 1_000 + b"\r\n", b":1\r\n")
+    await resp.ask(b"PUBLISH tt last\r\n", b":1\r\n")
+    while not (await wire.frame()).endswith(b"\n\nlast"):
+        pass
+
+
+async def test_connections_are_shown_and_killed_like_others(world: World, stomp: Stomp) -> None:
+    wire, resp = await connected(world, stomp), world.connect()
+    await wire.ask(SUBSCRIBE)
+    await resp.send(b"CLIENT LIST\r\n")
+    size = int((await resp.read_line())[1:])
+    assert b"cmd=subscribe" in await resp.read(size + 2)
+    (talk,) = stomp._talks.values()
+    talk.client.close_soon()
+    await wire.peer.expect_end()
+
+
+async def test_an_idle_subscriber_isnt_dropped_and_others_are(world: World, stomp: Stomp) -> None:
+    wire, idle = await connected(world, stomp), await connected(world, stomp)
+    await wire.ask(SUBSCRIBE)
+    for client in world.clients.by_id.values():
+        client.idle_since_ms -= 60_000
+    world.limits.idle_max_s = 30
+    await idle.peer.expect_end()
+    assert (await wire.ask(b"BEGIN\ntransaction:t\nreceipt:r\n\n\0")).startswith(b"RECEIPT")
+
+
+async def test_heart_beats(world: World, stomp: Stomp) -> None:
+    wire = Wire(world, stomp)
+    frame = await wire.ask(b"CONNECT\naccept-version:1.2\nheart-beat:0,1000\n\n\0")
+    assert b"\nheart-beat:1000,1000\n" in frame
+    assert await wire.peer.read(2) == b"\n\n"
+    silent = Wire(world, stomp)
+    await silent.ask(b"CONNECT\naccept-version:1.2\nheart-beat:1000,0\n\n\0")
+    assert (await silent.frame()).startswith(b"ERROR\nmessage:no heart-beat for ")
+    await silent.peer.expect_end()
+
+
+class LateLog:
+    """A log whose records are safe only once `gate` opens."""
+
+    stores = True
+    is_unsafe = False
+
+    def __init__(self) -> None:
+        self.gate = trio.Event()
+
+    def write(self, records: Sequence[Record]) -> bool:
+        """All turns wait."""
+        return bool(records)
+
+    async def wait_safe(self) -> None:
+        """Until the gate opens."""
+        await self.gate.wait()
+
+
+async def test_a_receipt_comes_after_the_log() -> None:
+    log = LateLog()
+    async with running(log) as world:
+        wire = await connected(world, Stomp(world.shell))
+        await wire.say(b"SEND\ndestination:/queue/q\nreceipt:r\n\n\0")
+        with trio.move_on_after(0.2):
+            raise AssertionError(f"before the log: {await wire.frame()!r}")
+        log.gate.set()
+        assert (await wire.frame()).startswith(b"RECEIPT\nreceipt-id:r\n")
