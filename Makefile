@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 SEEDS ?= 0..299
 
 .DEFAULT_GOAL := help
-.PHONY: help run dev test sim bench lint clean compile
+.PHONY: help run dev test sim jepsen mutants bench lint clean compile
 
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 8
@@ -22,6 +22,12 @@ test: $(VENV)/.installed-dev compile  ## all tests; ARGS="-k name" narrows them
 sim: $(VENV)/.installed-dev compile  ## the simulator; SEEDS=0..9999 for more than the 300 of CI
 	@$(BIN)/python -m tests.sim --seeds $(SEEDS) --jobs $$(getconf _NPROCESSORS_ONLN)
 
+jepsen: $(VENV)/.installed-dev compile  ## real clusters under real faults, the whole matrix; ARGS="--quick" for less
+	@$(BIN)/python -m jepsen test-all $(ARGS)
+
+mutants: $(VENV)/.installed-dev compile  ## bugs put in on purpose, and who catches them
+	@$(BIN)/python -m tests.mutants $(ARGS)
+
 bench: $(VENV)/.installed-dev compile  ## measure, print, write bench.json and the README's table
 	@$(BIN)/python -m tests.bench $(ARGS)
 
@@ -33,12 +39,12 @@ lint: $(VENV)/.installed-dev  ## ruff, mypy, import contracts
 
 dev: $(VENV)/.installed-dev compile  ## the venv with everything to work on it
 
-compile: ; @$(BIN)/python -m compileall -q cluster disque
+compile: ; @$(BIN)/python -m compileall -q cluster disque jepsen
 
 clean:  ## the default venv, caches and byte code
 	rm -rf .venv .venv-ci build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	rm -rf .import_linter_cache .coverage
-	find cluster disque tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	rm -rf .import_linter_cache .coverage store
+	find cluster disque jepsen tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \

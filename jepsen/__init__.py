@@ -1,0 +1,1 @@
+"""Jepsen: cuts a real cluster while clients work, heals it, drains it, and judges what came of it."""

@@ -1,0 +1,100 @@
+"""Draining: when everything was acked, nothing is left, on any node."""
+
+from __future__ import annotations
+
+from jepsen.checkers.base import MS, Finding, Result, S
+from jepsen.checkers.lives import Index
+from jepsen.checkers.snapshots import Snapshot
+from jepsen.history import ENDING
+
+NAME = "drain-to-zero"
+CLAIM = "Everything drains: after the last acknowledgement no node has a job, an ack or a byte of them left."
+COUNTERS = ("registered", "queued", "acked")
+PHASE = "end"
+BYTES_SLACK = 4096
+# where a holder was wiped or forgotten, tombstones stay till the job's expiry (merge rule M6); bytes of each
+TOMBSTONE_BYTES = 300
+
+
+def check(index: Index) -> Result | None:
+    """The last snapshot of each node in phase "end", `drained_ms` or more after the last order (C8)."""
+    last = {each.node: each for each in index.snapshots if each.phase == PHASE}
+    looks = [look for node, look in last.items() if node not in index.meta.abandoned]
+    if not looks:
+        return None
+    findings: list[Finding] = []
+    kept = 0
+    early = False
+    ready_at = _last_order_at(index) + index.bounds.drained_ms * MS
+    for look in looks:
+        in_doubt = _in_doubt(index, look)
+        left = {name: _left(look, name, in_doubt) for name in COUNTERS}
+        kept += in_doubt
+        if any(left.values()) and look.asked_at < ready_at:
+            early = True
+        elif any(left.values()):
+            text = (
+                f"{look.node} still has {', '.join(f'{n} {name}' for name, n in left.items() if n)}"
+            )
+            findings.append(Finding(NAME, "leftover", text, _example(index, look), at=look.at))
+        elif (grown := _grown(index, look)) and not in_doubt:
+            text = f"{look.node} has no job, yet its job bytes grew from {grown[0]} to {grown[1]}"
+            findings.append(Finding(NAME, "leak", text, at=look.at))
+    notes = []
+    if kept:
+        notes.append(f"{kept} copies of RETRY 0 jobs in doubt stay until their TTL")
+    if early:
+        notes.append("jobs were left, but the last snapshot came too early to judge")
+    numbers = {"nodes": len(looks), "drained_ms": _drained_after(index)}
+    valid = False if findings else (None if early else True)
+    return Result(NAME, valid, CLAIM, tuple(findings), numbers, tuple(notes))
+
+
+def _last_order_at(index: Index) -> int:
+    """When the last order or add ended, of those that did."""
+    ends = [o.ended_at for life in index.lives.values() for o in life.orders if o.f in ENDING]
+    ends += [life.ended_at for life in index.lives.values()]
+    return max((end for end in ends if end <= index.ended_at), default=0)
+
+
+def _in_doubt(index: Index, look: Snapshot) -> int:
+    """How many jobs of this node are RETRY 0, and may have gone to somebody whose answer was lost."""
+    count = 0
+    for job in look.ids or ():
+        life = index.by_id.get(job)
+        count += life is not None and not life.retry and not life.ends()
+    return count
+
+
+def _left(look: Snapshot, name: str, in_doubt: int) -> int:
+    count = look.count(name) or 0
+    return max(0, count - in_doubt) if name != "acked" else count
+
+
+def _example(index: Index, look: Snapshot) -> str:
+    return min(look.ids, default="") if look.ids else ""
+
+
+def _grown(index: Index, look: Snapshot) -> tuple[int, int] | None:
+    """Job bytes before the run and now, if they grew by more than 1 % and the tombstones that may stay."""
+    before = next((s.count("bytes") for s in index.snapshots if s.node == look.node), None)
+    after = look.count("bytes")
+    kept = TOMBSTONE_BYTES * len(index.lives) if index.faults.has_lost_holders else 0
+    if before is None or after is None or after <= before * 1.01 + BYTES_SLACK + kept:
+        return None
+    return before, after
+
+
+def _drained_after(index: Index) -> int | None:
+    """From the last order to the first round of zeros, in ms; None if there was none."""
+    since = _last_order_at(index)
+    for each in index.rounds:
+        if each.begun_at < since:
+            continue
+        if not any(
+            _left(look, name, _in_doubt(index, look))
+            for look in each.looks.values()
+            for name in COUNTERS
+        ):
+            return (each.ended_at - since) * 1000 // S
+    return None

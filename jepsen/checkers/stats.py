@@ -1,0 +1,100 @@
+"""Stats: a run that shows nothing is unknown. Every fault is to be proven, everything tried often enough."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from jepsen.checkers.base import Result
+from jepsen.checkers.lives import Index
+from jepsen.history import OK
+
+NAME = "stats"
+CLAIM = "The run did something: every fault is proven, jobs were delivered inside faults, acks came on other nodes."
+# what a workload has to show beside one ok of each kind of call, if faults were asked for
+IN_FAULTS = {"deliveries_in_faults": 100}
+ELSEWHERE = {"deliveries_in_faults": 100, "acks_elsewhere": 20}
+DEMANDS: Mapping[str, Mapping[str, int]] = {
+    "queue": ELSEWHERE,
+    "at-most-once": IN_FAULTS,
+    "ack-race": ELSEWHERE,
+    "nack-working": IN_FAULTS,
+    "delay-ttl": IN_FAULTS,
+    "federation": IN_FAULTS,
+    "async-fastack": IN_FAULTS,
+}
+
+
+def check(index: Index) -> Result:
+    """Valid or unknown, never invalid (C19)."""
+    numbers = _numbers(index)
+    faults = index.faults.all
+    notes = [
+        f"fault {each.id} {each.kind}: nothing proves that it was there"
+        for each in faults
+        if not each.proven
+    ]
+    notes += [
+        f"fault {each.id} {each.kind}: nothing proves that it was healed"
+        for each in faults
+        if each.heal_proven is False
+    ]
+    if index.meta.nemesis not in ("", "none") and not faults:
+        notes.append(f"nemesis {index.meta.nemesis} did nothing")
+    if index.meta.drained is False:
+        notes.append("the drain ended by its time limit")
+    notes += [
+        f"{name} is {numbers[name]}, {least} asked"
+        for name, least in _demands(index).items()
+        if numbers.get(name, 0) < least
+    ]
+    notes += _never(index)
+    lags = [f"stood still for {(end - start) / 1e9:.2f} s" for start, end in index.meta.lags]
+    return Result(NAME, None if notes else True, CLAIM, (), numbers, (*notes, *lags[:5]))
+
+
+def _demands(index: Index) -> Mapping[str, int]:
+    if index.meta.demands is not None:
+        return index.meta.demands
+    if index.meta.is_simulated or not index.faults.all:
+        return {}
+    return DEMANDS.get(index.meta.workload, {})
+
+
+def _numbers(index: Index) -> dict[str, int]:
+    windows = index.faults.windows
+    inside = elsewhere = 0
+    for life in index.lives.values():
+        for each in life.deliveries:
+            inside += windows.touch(each.at, each.at)
+        if life.deliveries:
+            takers = {each.node for each in life.deliveries}
+            elsewhere += any(
+                order.f == "ack" and order.type == OK and order.node not in takers
+                for order in life.orders
+            )
+    numbers = {
+        "faults": len(index.faults.all),
+        "proven": sum(each.proven is True for each in index.faults.all),
+        "deliveries_in_faults": inside,
+        "acks_elsewhere": elsewhere,
+        "lags": len(index.meta.lags),
+    }
+    for (f, _), count in index.oks.items():
+        numbers[f"ok_{f}"] = numbers.get(f"ok_{f}", 0) + count
+    return numbers
+
+
+def _never(index: Index) -> list[str]:
+    """Kinds of calls that were made and never succeeded; nodes that never did anything (in a real run)."""
+    tried = {"add": bool(index.lives), "get": bool(index.asks)}
+    done = {f for f, _ in index.oks}
+    notes = [
+        f"no {f} ever succeeded" for f, was_tried in tried.items() if was_tried and f not in done
+    ]
+    if index.meta.is_simulated:
+        return notes
+    if not index.lives:
+        notes.append("no add was tried")
+    busy = {node for _, node in index.oks}
+    idle = [node for node in index.meta.nodes if node not in busy]
+    return notes + [f"no call at {node} ever succeeded" for node in idle]

@@ -1,0 +1,1 @@
+"""Hosts: where nodes run, and the faults that can be made there."""

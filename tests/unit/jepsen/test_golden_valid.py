@@ -1,0 +1,256 @@
+"""Golden histories that are valid: one for each shape of a workload, and each legal misfortune."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from jepsen import checkers
+from jepsen.checkers import verdict
+from jepsen.history import FAIL, INFO
+from tests.unit.jepsen.telling import NODES, Story, Tale, run_of, unknown
+
+
+def nothing(tale: Tale) -> None:
+    pass
+
+
+def late_duplicate_in_a_cut(tale: Tale) -> None:
+    tale.add(1, 11_500)
+    tale.get([1], 11_600)
+    tale.ack([1], 14_000)
+    tale.get([1], 14_500, "n4")
+    tale.ack([1], 14_600, "n4")
+
+
+def redelivered_after_retry(tale: Tale) -> None:
+    tale.add(1, 25_000)
+    tale.get([1], 25_100)
+    tale.get([1], 27_105, "n3")
+    tale.ack([1], 27_200, "n2")
+
+
+def given_back(tale: Tale) -> None:
+    tale.add(1, 25_000)
+    tale.get([1], 25_100)
+    tale.order("nack", [1], 25_200, "n5")
+    tale.get([1], 25_300, "n3")
+    tale.order("working", [1], 26_000, "n3")
+    tale.order("nack", [1], 26_500, delay=3)
+    tale.get([1], 29_520, "n3")
+    tale.ack([1], 29_600)
+
+
+def kept_by_working(tale: Tale) -> None:
+    tale.add(1, 25_000)
+    tale.get([1], 25_100)
+    tale.order("working", [1], 26_600)
+    tale.get([1], 28_700, "n3")
+    tale.ack([1], 28_800)
+
+
+def lost_with_all_its_copies(tale: Tale) -> None:
+    tale.add(1, 20_000, "n1")
+    tale.kill(20_100, 21_000, "n1", "n2")
+
+
+def lost_with_its_only_copy(tale: Tale) -> None:
+    tale.add(1, 20_000, "n1", replicate=1)
+    tale.kill(20_100, 21_000, "n1")
+
+
+def lost_by_a_default_replicate_in_a_minority(tale: Tale) -> None:
+    tale.add(1, 14_000, "n1", replicate=0)
+    tale.kill(15_100, 16_000, "n1", "n2")
+
+
+def lost_with_the_log(tale: Tale) -> dict[str, Any]:
+    tale.add(1, 20_000, "n1", replicate=1)
+    tale.fault(20_100, 21_000, "power-loss", nodes=["n1"])
+    return {"log": True, "fsync": "everysec"}
+
+
+def lost_by_damaged_disks(tale: Tale) -> dict[str, Any]:
+    tale.add(1, 20_000, "n1", replicate=2)
+    tale.fault(20_100, 21_000, "truncate", damaged=["n1", "n4"], wipes=[])
+    return {"log": True, "fsync": "always"}
+
+
+def once_and_in_doubt(tale: Tale) -> None:
+    tale.add(1, 13_000, retry=0, replicate=1)
+    tale.add(2, 30_000, retry=0, replicate=1)
+    tale.get([], 30_100, outcome=INFO, error="timeout", took=700)
+    tale.add(3, 31_000, retry=0, replicate=1)
+    tale.get([3], 31_100)
+    tale.ack([3], 31_200)
+
+
+def delayed(tale: Tale) -> None:
+    tale.add(1, 25_000, delay=2)
+    tale.get([1], 27_010, "n2")
+    tale.ack([1], 27_100)
+    tale.add(2, 25_000, delay=20)
+    tale.order("enqueue", [2], 26_000, "n2")
+    tale.get([2], 26_100)
+    tale.ack([2], 26_200)
+
+
+def expired(tale: Tale) -> None:
+    tale.add(1, 25_000, ttl=3)
+    tale.add(2, 25_000, ttl=3)
+    tale.get([2], 26_000)
+    tale.look(27_000, {"n1": [1, 2], "n3": [1, 2]})
+
+
+def buried_on_both_sides(tale: Tale) -> None:
+    tale.add(1, 11_000, limit=1, dead="dead", replicate=3)
+    tale.get([1], 12_500)
+    tale.get([1], 13_000, "n4")
+    tale.get([1], 20_000, queue="dead")
+    tale.ack([1], 20_100)
+
+
+def revived(tale: Tale) -> None:
+    tale.add(1, 25_000, limit=1)
+    tale.get([1], 25_100)
+    tale.get([1], 27_200, queue="dead-letters")
+    tale.order("revive", [1], 27_300)
+    tale.get([1], 27_400)
+    tale.ack([1], 27_500)
+
+
+def ended_by_clients(tale: Tale) -> None:
+    tale.add(1, 25_000)
+    tale.order("deljob", [1], 25_100)
+    tale.add(2, 25_000)
+    tale.order("cancel", [2], 25_200, "n3")
+    tale.add(3, 25_000)
+    tale.order("fastack", [3], 25_300, outcome=INFO, error="timeout")
+    tale.add(4, 25_000, "n2", queue="other")
+    tale.purge(26_000, "other")
+
+
+def unknown_and_refused(tale: Tale) -> None:
+    tale.add(1, 13_000, "n1", replicate=3, outcome=INFO, error="NOREPL Not enough reachable nodes")
+    tale.add(2, 13_000, "n4", replicate=2, outcome=INFO, error="timeout", took=1000)
+    tale.get([2], 16_000, "n3")
+    tale.ack([2], 16_100)
+    tale.add(3, 13_000, "n3", outcome=FAIL, error="refused")
+
+
+def replicated(tale: Tale) -> None:
+    tale.add(1, 25_000, replicate=3)
+    tale.look(26_000, {"n1": [1], "n3": [1], "n5": [1]})
+    tale.get([1], 26_500)
+    tale.ack([1], 26_600)
+
+
+def acked_by_a_wiped_node(tale: Tale) -> None:
+    tale.add(1, 20_000)
+    tale.get([1], 20_100)
+    tale.ack([1], 20_200, "n3")
+    tale.kill(20_210, 21_000, "n3")
+    tale.get([1], 29_000, "n2")
+    tale.ack([1], 29_100, "n2")
+
+
+def in_order(tale: Tale) -> None:
+    for v in range(5):
+        tale.add(v, 25_000 + 10 * v, queue="fifo", process=1)
+    tale.get([0, 1], 25_100, queue="fifo", process=2)
+    tale.get([2, 3, 4], 25_120, queue="fifo", process=2)
+    tale.ack([0, 1, 2, 3, 4], 25_200)
+
+
+def a_node_leaves(tale: Tale) -> None:
+    tale.add(1, 20_000, "n2")
+    tale.nemesis("leave", 21_000, {"target": "n2", "proven": True})
+    tale.look(22_000, {"n4": [1]}, members={"n2": []})
+    tale.nemesis("join", 25_000, {"target": "n2", "proven": True})
+    tale.get([1], 30_500)
+    tale.ack([1], 30_600)
+
+
+def a_node_is_away(tale: Tale) -> None:
+    """A full disk of snapshots during a cut: views differ, as they may."""
+    halves = {node: ["n1", "n2"] if node in ("n1", "n2") else ["n3", "n4", "n5"] for node in NODES}
+    tale.look(14_000, members=halves)
+    tale.look(16_000, members=halves)
+
+
+def on_its_way_when_first_asked(tale: Tale) -> None:
+    tale.add(1, 25_000)
+    tale.get([], 38_000, "n3", took=500)
+    tale.get([], 39_000, "n3", took=500)
+    tale.get([1], 40_000)
+    tale.ack([1], 40_100)
+
+
+def held_back_by_a_cut(tale: Tale) -> None:
+    """Two full rounds lack it, then the heal brings a copy that a link kept."""
+    tale.cut(30_000, 40_000, ["n1"])
+    tale.add(1, 30_100, "n2")
+    tale.get([1], 30_200, "n2")
+    tale.ack([1], 30_300, "n2")
+    halves = {node: [node] if node == "n1" else ["n2", "n3", "n4", "n5"] for node in NODES}
+    tale.look(36_000, members=halves)
+    tale.look(38_000, members=halves)
+    tale.get([1], 40_200, "n1")
+
+
+def once_acked_elsewhere(tale: Tale) -> None:
+    """An ack of a RETRY 0 job is worth nothing where it never was: its spent copy stays."""
+    tale.add(1, 25_000, retry=0, replicate=1)
+    tale.get([1], 25_100)
+    tale.ack([1], 25_200, "n3")
+    tale.look(35_000, {"n1": [1]})
+    tale.look(69_000, {"n1": [1]}, phase="end")
+
+
+def given_up_or_refused(tale: Tale) -> None:
+    for v in range(5):
+        tale.add(v, 13_000 + v, replicate=1, outcome=INFO, error="cancelled")
+        tale.add(10 + v, 13_000 + v, replicate=1, outcome=FAIL, error="MAXLEN Queue is full")
+        tale.add(20 + v, 13_000 + v, replicate=3, outcome=FAIL, error="NOREPL", is_async=True)
+        tale.add(30 + v, 25_000 + v, replicate=6, outcome=FAIL, error="NOREPL")
+        tale.get([], 13_000 + v, outcome=INFO, error="cancelled")
+
+
+VALID: list[Story] = [
+    on_its_way_when_first_asked,
+    held_back_by_a_cut,
+    once_acked_elsewhere,
+    given_up_or_refused,
+    nothing,
+    late_duplicate_in_a_cut,
+    redelivered_after_retry,
+    given_back,
+    kept_by_working,
+    lost_with_all_its_copies,
+    lost_with_its_only_copy,
+    lost_by_a_default_replicate_in_a_minority,
+    lost_with_the_log,
+    lost_by_damaged_disks,
+    once_and_in_doubt,
+    delayed,
+    expired,
+    buried_on_both_sides,
+    revived,
+    ended_by_clients,
+    unknown_and_refused,
+    replicated,
+    acked_by_a_wiped_node,
+    in_order,
+    a_node_leaves,
+    a_node_is_away,
+]
+
+
+@pytest.mark.parametrize("story", VALID, ids=lambda story: story.__name__)
+def test_valid_history_is_valid(story: Story) -> None:
+    run = run_of(story)
+    results = checkers.check(run)
+    assert [each for result in results for each in result.findings] == []
+    assert unknown(run) == set()
+    assert verdict(results) is True

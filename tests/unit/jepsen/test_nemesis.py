@@ -1,0 +1,206 @@
+"""Nemesis: each fault is measured at its start and its end, faults add up, and nothing is left broken."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection
+from typing import Any, cast
+
+import attrs
+import pytest
+import trio
+
+from jepsen.history import INFO, NEMESIS
+from jepsen.hosts.base import CUT, KILL, PAUSE, Hosts, HostsError, Link, all_links
+from jepsen.nemesis.field import Fault, Field, Kind, Proof
+from jepsen.nemesis.grudges import GRUDGES
+from jepsen.nemesis.network import Partition, partition
+from jepsen.nemesis.process import Kill, Pause
+from jepsen.nemesis.runner import Nemesis
+from jepsen.nemesis.schedule import Step
+from jepsen.recorder import Recorder
+
+
+@attrs.define(eq=False)
+class PaperHosts:
+    """Hosts without processes: what was ordered is so, unless `lies` names it. Clients find nodes that are up."""
+
+    nodes: tuple[str, ...] = ("n1", "n2", "n3", "n4", "n5")
+    password: str = ""
+    capabilities: frozenset[str] = frozenset({CUT, KILL, PAUSE})
+    lies: frozenset[str] = frozenset()
+    silent: frozenset[Link] = frozenset()
+    dead: set[str] = attrs.Factory(set)
+    stopped: set[str] = attrs.Factory(set)
+    port: int = 0
+
+    async def cut(self, links: Collection[Link]) -> None:
+        if "raise" in self.lies and links:
+            raise HostsError("no cable to cut")
+        self.silent = frozenset() if "cut" in self.lies else frozenset(links)
+
+    async def probe(self) -> frozenset[Link]:
+        return all_links(self.nodes) - self.silent
+
+    async def kill(self, node: str) -> None:
+        if "kill" not in self.lies:
+            self.dead.add(node)
+
+    async def start(self, node: str) -> None:
+        if "start" in self.lies:
+            raise HostsError(f"{node} ended: torn log")
+        self.dead.discard(node)
+
+    async def pause(self, node: str) -> None:
+        self.stopped.add(node)
+
+    async def resume(self, node: str) -> None:
+        self.stopped.discard(node)
+
+    def is_alive(self, node: str) -> bool:
+        return node not in self.dead
+
+    async def open(self, node: str) -> trio.SocketStream:
+        if node in self.dead:
+            raise ConnectionRefusedError(node)
+        if node in self.stopped:
+            await trio.sleep_forever()
+        return await trio.open_tcp_stream("127.0.0.1", self.port)
+
+
+async def pong(stream: trio.SocketStream) -> None:
+    """Answer everything with +PONG."""
+    async for _ in stream:
+        await stream.send_all(b"+PONG\r\n")
+
+
+@attrs.define(eq=False)
+class Stage:
+    """Paper hosts, a nemesis on them, and what it wrote."""
+
+    hosts: PaperHosts
+    nemesis: Nemesis
+
+    @classmethod
+    async def built(cls, nursery: trio.Nursery, kinds: list[Kind], **lies: Any) -> Stage:
+        hosts = PaperHosts(**lies)
+        (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+        nursery.start_soon(trio.serve_listeners, pong, [listener])
+        hosts.port = listener.socket.getsockname()[1]
+        field = Field(cast(Hosts, hosts), random.Random(1))
+        return cls(hosts, Nemesis(field, Recorder(), kinds))
+
+    def told(self) -> list[tuple[str, bool | None]]:
+        """f and proof of each event, in order."""
+        history = self.nemesis.recorder.history
+        assert all((op.process, op.type) == (NEMESIS, INFO) for op in history)
+        return [(op.f, op.value.get("proven")) for op in history]
+
+
+@pytest.mark.parametrize(
+    "kind", [*map(partition, GRUDGES), Kill(), Pause()], ids=lambda kind: kind.name
+)
+async def test_a_fault_is_proven_at_both_ends(kind: Kind, nursery: trio.Nursery) -> None:
+    stage = await Stage.built(nursery, [kind])
+    await stage.nemesis.run([Step(0.0, (0,), 0.01)], 60.0)
+    assert stage.told() == [("start", None), ("start", True), ("stop", None), ("stop", True)]
+    assert (stage.hosts.silent, stage.hosts.dead, stage.hosts.stopped) == (
+        frozenset(),
+        set(),
+        set(),
+    )
+
+
+@pytest.mark.parametrize(("kind", "lie"), [(partition("bridge"), "cut"), (Kill(), "kill")])
+async def test_a_fault_that_is_not_there_is_not_proven(
+    kind: Kind, lie: str, nursery: trio.Nursery
+) -> None:
+    stage = await Stage.built(nursery, [kind], lies=frozenset({lie}))
+    await stage.nemesis.run([Step(0.0, (0,), 0.01)], 60.0)
+    assert stage.told()[1] == ("start", False)
+
+
+async def test_a_host_that_fails_makes_an_unproven_fault_and_a_trouble(
+    nursery: trio.Nursery,
+) -> None:
+    stage = await Stage.built(nursery, [partition("bridge")], lies=frozenset({"raise"}))
+    await stage.nemesis.run([Step(0.0, (0,), 0.01)], 60.0)
+    assert stage.told()[1] == ("start", False)
+    assert stage.nemesis.troubles == ["bridge: HostsError: no cable to cut"]
+
+
+async def test_two_cuts_add_up_and_each_takes_back_its_own(nursery: trio.Nursery) -> None:
+    stage = await Stage.built(nursery, [])
+    field = stage.nemesis.field
+    await field.cut(1, [("n1", "n2"), ("n1", "n3")])
+    await field.cut(2, [("n1", "n2")])
+    assert stage.hosts.silent == {("n1", "n2"), ("n1", "n3")}
+    await field.uncut(1)
+    assert stage.hosts.silent == {("n1", "n2")}
+    assert await field.prove_carrying([("n1", "n2"), ("n1", "n3")]) == Proof(1, 1, "links probed")
+
+
+async def test_mend_leaves_nothing_broken(nursery: trio.Nursery) -> None:
+    kinds: list[Kind] = [partition("partition-one"), Kill(), Pause()]
+    stage = await Stage.built(nursery, kinds)
+    for kind in kinds:
+        assert await stage.nemesis.begin(kind) is not None
+    stage.hosts.dead.add("n5")
+    assert stage.hosts.silent
+    assert stage.hosts.stopped
+    await stage.nemesis.mend()
+    assert (stage.hosts.silent, stage.hosts.dead, stage.hosts.stopped) == (
+        frozenset(),
+        set(),
+        set(),
+    )
+    assert not stage.nemesis.active
+
+
+async def test_a_node_that_does_not_start_is_the_servers_fault(nursery: trio.Nursery) -> None:
+    stage = await Stage.built(nursery, [Kill()], lies=frozenset({"start"}))
+    await stage.nemesis.run([Step(0.0, (0,), 0.01)], 60.0)
+    await stage.nemesis.mend()
+    (node,) = stage.hosts.dead
+    assert stage.told()[-1] == ("stop", False)
+    assert stage.nemesis.field.broken == {node: f"{node} ended: torn log"}
+    stage.hosts.lies = frozenset()
+    await stage.nemesis.mend()
+    assert not stage.nemesis.field.broken
+    assert not stage.nemesis.field.down
+
+
+async def test_kills_spare_a_majority_and_count_as_wipes_without_a_log(
+    nursery: trio.Nursery,
+) -> None:
+    stage = await Stage.built(nursery, [])
+    field = stage.nemesis.field
+    fault = Kill().draw(field)
+    assert fault is not None
+    assert fault.wipes == fault.nodes
+    field.is_logged = True
+    fault = Kill().draw(field)
+    assert fault is not None
+    assert fault.wipes == ()
+    field.down.update(dict.fromkeys(("n1", "n2", "n3")))
+    assert Kill().draw(field) is None
+
+
+async def test_no_step_begins_after_the_end(nursery: trio.Nursery) -> None:
+    stage = await Stage.built(nursery, [partition("bridge")])
+    await stage.nemesis.run([Step(0.05, (0,), 0.01)], 0.0)
+    assert stage.told() == []
+
+
+def test_a_fault_has_what_the_checkers_read() -> None:
+    fault = Fault("kill", nodes=("n1",), wipes=("n1",), params={"a": 1})
+    assert fault.as_value(3) == {
+        "id": 3,
+        "kind": "kill",
+        "links": [],
+        "nodes": ["n1"],
+        "params": {"a": 1},
+        "wipes": ["n1"],
+    }
+    assert isinstance(partition("one-way"), Partition)
+    assert "one-way" in partition("one-way").needs
