@@ -365,8 +365,18 @@ class Membership:
         """Spread that this leaving node has handed everything over, or that this isn't so (any more)."""
         if has_left != self._state.has_left:
             self._state.has_left = has_left
+            self._state.left_at_ms = self._state.now_ms
             self._state.changed()
             dialing.ping_all(self._state)
+
+    @property
+    def is_left_told(self) -> bool:
+        """True if this node has left, and all who can be reached have heard it."""
+        state = self._state
+        reachable = [peer for peer in state.peers.values() if peer.is_reachable]
+        return state.has_left and all(
+            [p.unanswered_since_ms is None or p.ponged_at_ms > state.left_at_ms for p in reachable]
+        )
 
     def set_node_timeout(self, ms: int) -> None:
         """Change the time after which a silent node is suspect."""

@@ -37,6 +37,7 @@ class State:
     forgotten_ids: frozenset[NodeId] = frozenset()
     drained: frozenset[NodeId] = frozenset()  # of those, that had handed everything over before
     has_left: bool = False  # this node has
+    left_at_ms: int = 0  # when that last changed
     tombstones: list[NodeId] = attrs.Factory(list)  # those to gossip
     tombstone_cursor: int = 0
     forgotten_by: dict[NodeId, None] = attrs.Factory(dict)

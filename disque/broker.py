@@ -223,6 +223,10 @@ class Broker:
         self.membership.set_leaving(leaving)
         self._pass_view_on()
 
+    def is_safe_to_stop(self) -> bool:
+        """True if this node leaves, nobody needs anything from it, and all who can be reached know that."""
+        return self.engine.is_safe_to_stop() and self.membership.is_left_told
+
     def restored(self, *, since: int, boot: int, queued: Iterable[bytes] = ()) -> None:
         """The log has been replayed; see Engine.restored. Before the first peer is met."""
         self._identity = attrs.evolve(self._identity, since=since, boot=boot)

@@ -202,8 +202,9 @@ class FileDisk:
         file.path.unlink(missing_ok=True)
         with self._guard:
             del self._files[segment]
-            if file.fd >= 0:
-                os.close(file.fd)
+        # Outside: to free a large file takes its time, and the owner wants to write.
+        if file.fd >= 0:
+            os.close(file.fd)
 
     def set_aside(self, segment: int, offset: int, data: bytes) -> str:
         """As Disk."""

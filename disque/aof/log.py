@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 SYNC_EVERY_S = 1.0  # appendfsync everysec
 TICK_S = 0.1
-# A step of compaction: so many bytes, or twice what was written since the last one, and then a breath.
+# A step of compaction keeps the loop for some ms; then a breath, or, while it owes more than that, just a turn.
 STEP_BYTES = 64 << 10
-STEP_BYTES_MAX = 4 << 20
 STEP_BREATH_S = 0.01
+OWED_RATIO = 2  # bytes that compaction owes for each that a turn writes
 HURRIED_STEP_BYTES = 1 << 20
 
 
@@ -67,7 +67,7 @@ class AppendLog:
         self._writes = 0
         self._writes_synced = 0
         self._is_rewritten = False
-        self._written_bytes = 0  # by turns since the last step of compaction
+        self._owed_bytes = 0  # by compaction, for what turns wrote
 
     @property
     def disk(self) -> Disk:
@@ -82,7 +82,7 @@ class AppendLog:
         started_ns = time.perf_counter_ns()
         self._write(records)
         self._observe("aof-write", (time.perf_counter_ns() - started_ns) // 1_000_000)
-        self._written_bytes += self.store.total_bytes - before
+        self._owed_bytes += OWED_RATIO * (self.store.total_bytes - before)
         if self.policy == "always":
             return any([not record.is_lazy for record in records])
         return any([record.is_urgent for record in records])
@@ -160,14 +160,15 @@ class AppendLog:
     async def _compact(self) -> None:
         """Copy what lives out of the oldest segments, at a pace that keeps up and that nobody feels."""
         while True:
-            await trio.sleep(STEP_BREATH_S if self.compaction.is_saying else TICK_S)
+            if self.is_off or self.is_unsafe or self.is_paused or not self.compaction.is_saying:
+                await trio.sleep(TICK_S)
+            else:
+                await trio.sleep(0 if self._owed_bytes > 0 else STEP_BREATH_S)
             if self.is_off or self.is_unsafe or self.is_paused:
                 continue
             try:
                 self._begin_what_is_wanted()
-                budget = min(max(STEP_BYTES, 2 * self._written_bytes), STEP_BYTES_MAX)
-                self._written_bytes = 0
-                self._step(budget)
+                self._step(STEP_BYTES)
                 self.compaction_trouble = ""
             except OSError as error:
                 self.compaction_trouble = error.strerror or str(error)
@@ -184,11 +185,16 @@ class AppendLog:
             self.rewrite_started_at = trio.current_time()
         elif self.compaction.wants(self.percentage, self.min_bytes):
             self.compaction.begin()
+        elif not self.compaction.is_running:
+            self._owed_bytes = 0
 
     def _step(self, budget_bytes: int) -> None:
         if self.compaction.is_saying:
+            before = self.compaction.copied_bytes
             self.compaction.step(budget_bytes)
             self._writes += 1
+            paid = max(budget_bytes, self.compaction.copied_bytes - before)
+            self._owed_bytes = max(self._owed_bytes - paid, 0)
 
     def _mind_end_of_rewrite(self) -> None:
         if self.rewrite_started_at is not None and not self.compaction.is_running:

@@ -218,7 +218,8 @@ def keep_tombstone(state: State, stone: Tombstone) -> None:
     pool = state.long_tombstones if stone.is_long else state.tombstones
     pool[stone.id] = stone
     now = state.now_ms
-    until = stone.expires_at if stone.is_long else min(stone.expires_at, now + short_life(state))
+    last = _no_more_words_at(state, stone)
+    until = last if stone.is_long else min(last, now + short_life(state))
     wake(state, stone, until)
     if len(pool) > state.limits.tombstones_max:
         oldest = next(iter(pool.values()))
@@ -243,7 +244,8 @@ def short_life(state: State) -> int:
 def tombstone_due(state: State, stone: Tombstone) -> None:
     """A tombstone goes once no holder can speak of the job any more; else it is looked at again each node timeout."""
     pool = state.long_tombstones if stone.is_long else state.tombstones
-    if stone.expires_at <= state.now_ms or _is_quiet(state, stone):
+    last = _no_more_words_at(state, stone)
+    if last <= state.now_ms or _is_quiet(state, stone):
         del pool[stone.id]
         return
     if not stone.is_long and _is_wiped(state, stone):
@@ -251,7 +253,12 @@ def tombstone_due(state: State, stone: Tombstone) -> None:
         stone.is_long = True
         keep_tombstone(state, stone)
         return
-    wake(state, stone, min(stone.expires_at, state.now_ms + state.view.node_timeout_ms))
+    wake(state, stone, min(last, state.now_ms + state.view.node_timeout_ms))
+
+
+def _no_more_words_at(state: State, stone: Tombstone) -> int:
+    """ms; when the job has expired and no frame that left before can still be on its way."""
+    return stone.expires_at + state.limits.link_wait_max_ms
 
 
 def _is_quiet(state: State, stone: Tombstone) -> bool:

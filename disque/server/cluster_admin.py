@@ -157,7 +157,7 @@ def _info(shell: Shell) -> Answer:
         ("cluster_size", view.size),
         ("cluster_stats_messages_sent", counted.messages_sent),
         ("cluster_stats_messages_received", counted.messages_received),
-        ("cluster_safe_to_stop", int(shell.broker.engine.is_safe_to_stop())),
+        ("cluster_safe_to_stop", int(shell.broker.is_safe_to_stop())),
         ("cluster_forgotten_by", ",".join(counted.forgotten_by)),
         ("cluster_handshakes_failed", counted.handshakes_failed),
     )

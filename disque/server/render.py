@@ -68,13 +68,8 @@ def _write(reply: Answer | Reply, proto: Protocol, parts: list[bytes]) -> None:
             parts.append(encoder.error(code, text))
         case Verbatim(data=data):
             parts.append(data)
-        case Pushes(each=pushes):
-            for items in pushes:
-                _write_push(items, proto, parts)
-        case Published(channel=channel, pattern=None, body=body):
-            _write_push([b"message", channel, body], proto, parts)
-        case Published(channel=channel, pattern=pattern, body=body):
-            _write_push([b"pmessage", pattern, channel, body], proto, parts)
+        case Pushes() | Published():
+            _write_pushes(reply, proto, parts)
         case Pairs(items=items):
             parts.append(encoder.map_header(len(items), proto))
             for key, item in items.items():
@@ -82,11 +77,19 @@ def _write(reply: Answer | Reply, proto: Protocol, parts: list[bytes]) -> None:
                 _write(item, proto, parts)
 
 
-def _write_push(items: list[Reply], proto: Protocol, parts: list[bytes]) -> None:
-    """What no command asked for: its own type in 3, an array like any other in 2."""
-    parts.append(b">%d\r\n" % len(items) if proto == 3 else encoder.array_header(len(items)))
-    for item in items:
-        _write(item, proto, parts)
+def _write_pushes(reply: Pushes | Published, proto: Protocol, parts: list[bytes]) -> None:
+    """Of topics: an own type in 3, arrays like any other in 2."""
+    pushes: tuple[list[Reply], ...]
+    if isinstance(reply, Pushes):
+        pushes = reply.each
+    elif reply.pattern is None:
+        pushes = ([b"message", reply.channel, reply.body],)
+    else:
+        pushes = ([b"pmessage", reply.pattern, reply.channel, reply.body],)
+    for items in pushes:
+        parts.append(b">%d\r\n" % len(items) if proto == 3 else encoder.array_header(len(items)))
+        for item in items:
+            _write(item, proto, parts)
 
 
 def _write_delivery(job: Delivery, parts: list[bytes]) -> None:

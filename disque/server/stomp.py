@@ -95,6 +95,8 @@ class Stomp:
         self._shell.figures.commands_processed += 1
         talk.session.receive(request, self._shell.clock.now_ms())
         talk.decoder.version = talk.session.version
+        if not client.pending or talk.session.is_closing:
+            talk.session.settle_up()
         self._carry_out(talk)
 
     def overtakes(self, request: Frame) -> bool:

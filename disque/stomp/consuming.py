@@ -8,7 +8,6 @@ over after that time: then the job belongs to somebody else, and its place is fr
 from __future__ import annotations
 
 import enum
-from functools import partial
 
 import attrs
 
@@ -37,7 +36,6 @@ class Subscription:
     """One subscription of a queue."""
 
     id: bytes
-    destination: bytes
     queue: bytes
     mode: AckMode
     prefetch: int
@@ -47,6 +45,12 @@ class Subscription:
     fetch: ClientId | None = None  # the GETJOB under way
     again_at: int | None = None  # ms; when to try again after a refusal
     is_over: bool = False
+    consumer: Consumer | None = None  # from its beginning on
+
+    def fetched(self, reply: Reply) -> None:
+        """The reply to its fetch."""
+        assert self.consumer is not None, f"{self.id!r} has never begun"
+        self.consumer.fetched(self, reply)
 
 
 @attrs.define(eq=False)
@@ -74,12 +78,15 @@ class Consumer:
         self._look_at: int | None = None  # ms; none of what is held is due before
         self._unsent: list[Held] = []  # of automatic mode, not yet known to be sent
         self._refused: dict[bytes, Subscription] = {}
+        self._roomy: dict[bytes, Subscription] = {}  # that may fetch again, see `settle_up`
+        self._done: list[JobId] = []  # acknowledged, not yet said to the core
 
     # Beginning and ending
 
     def subscribe(self, subscription: Subscription) -> None:
         """Begin to fetch."""
         self.subscriptions[subscription.id] = subscription
+        subscription.consumer = self
         self._ask(cmd.Attend(subscription.queue, 1))
         self._fill(subscription)
 
@@ -98,6 +105,7 @@ class Consumer:
 
     def close(self) -> None:
         """The connection has ended: all goes back."""
+        self.settle_up()
         for id_ in list(self.subscriptions):
             self.unsubscribe(id_)
 
@@ -120,10 +128,10 @@ class Consumer:
         command = cmd.GetJob(
             (subscription.queue,), 0, min(room, FETCH_MAX), is_nohang=False, with_counters=True
         )
-        then = partial(self._fetched, subscription)
-        subscription.fetch = self._outbox.ask(command, then, is_owed=False)
+        subscription.fetch = self._outbox.ask(command, subscription.fetched, is_owed=False)
 
-    def _fetched(self, subscription: Subscription, reply: Reply) -> None:
+    def fetched(self, subscription: Subscription, reply: Reply) -> None:
+        """A fetch was answered: hand the jobs to the client, and fetch on."""
         subscription.fetch = None
         deliveries = reply if isinstance(reply, list) else []
         jobs = [each for each in deliveries if isinstance(each, Delivery)]
@@ -168,9 +176,8 @@ class Consumer:
         """All that was said has been sent: messages of automatic mode are consumed."""
         unsent, self._unsent = self._unsent, []
         ids = [each.id for each in unsent if self._held.get(each.id) is each]
-        if ids:
-            self._ask(cmd.AckJob(tuple(ids)))
-            self.release(ids)
+        self.acknowledge(ids)
+        self.settle_up()
 
     # Acknowledging
 
@@ -188,16 +195,28 @@ class Consumer:
                 break
         return ids
 
+    def acknowledge(self, ids: list[JobId]) -> None:
+        """These are done; the core hears of all of them together in `settle_up`."""
+        self._done += ids
+        self.release(ids)
+
     def release(self, ids: list[JobId]) -> None:
-        """Hold these no longer, and fetch others."""
-        freed: dict[bytes, Subscription] = {}
+        """Hold these no longer: there is room for others."""
         for id_ in ids:
             self._late.pop(id_, None)
             subscription = self._let_go(id_)
             if subscription is not None:
-                freed[subscription.id] = subscription
-        for subscription in freed.values():
-            self._fill(subscription)
+                self._roomy[subscription.id] = subscription
+
+    def settle_up(self) -> None:
+        """The input at hand is done: one command for all that was acknowledged, and fetches where there is room."""
+        if self._done:
+            self._ask(cmd.AckJob(tuple(self._done)))
+            self._done = []
+        if self._roomy:
+            roomy, self._roomy = self._roomy, {}
+            for subscription in roomy.values():
+                self._fill(subscription)
 
     def _let_go(self, id_: JobId) -> Subscription | None:
         held = self._held.pop(id_, None)
@@ -228,7 +247,6 @@ class Consumer:
         All that is held is looked at, which is bounded by prefetch, and rarely: at most twice in a lease.
         """
         renewed: list[JobId] = []
-        freed: dict[bytes, Subscription] = {}
         if self._look_at is not None and self._look_at <= self.now_ms:
             for held in list(self._held.values()):
                 if held.due_at is None or held.due_at > self.now_ms:
@@ -237,7 +255,7 @@ class Consumer:
                     renewed.append(held.id)
                     self._book(held)
                 else:
-                    self._time_is_over(held, freed)
+                    self._time_is_over(held)
             times = [each.due_at for each in self._held.values() if each.due_at is not None]
             self._look_at = min(times, default=None)
         if renewed:
@@ -246,16 +264,15 @@ class Consumer:
             if subscription.again_at is not None and subscription.again_at <= self.now_ms:
                 subscription.again_at = None
                 del self._refused[subscription.id]
-                freed[subscription.id] = subscription
-        for subscription in freed.values():
-            self._fill(subscription)
+                self._roomy[subscription.id] = subscription
+        self.settle_up()
 
-    def _time_is_over(self, held: Held, freed: dict[bytes, Subscription]) -> None:
+    def _time_is_over(self, held: Held) -> None:
         self._let_go(held.id)
         self._late[held.id] = None
         if len(self._late) > LATE_MAX:
             del self._late[next(iter(self._late))]
-        freed[held.subscription.id] = held.subscription
+        self._roomy[held.subscription.id] = held.subscription
 
     def _renewed(self, reply: Reply) -> None:
         """Those that couldn't be renewed are done, or somebody else's: their places are free."""
@@ -264,12 +281,10 @@ class Consumer:
             if isinstance(reply, list)
             else []
         )
-        freed: dict[bytes, Subscription] = {}
         for id_ in gone:
             if id_ in self._held:
-                self._time_is_over(self._held[id_], freed)
-        for subscription in freed.values():
-            self._fill(subscription)
+                self._time_is_over(self._held[id_])
+        self.settle_up()
 
 
 def message_head(id_: bytes | None, destination: bytes, version: Version) -> bytes:

@@ -92,6 +92,10 @@ class Session:
         except CommandError as error:
             self._fail(frame.headers.get(b"receipt"), error.code, str(error))
 
+    def settle_up(self) -> None:
+        """All frames that have come are done: to be called after the last one."""
+        self._consumer.settle_up()
+
     def broken(self, error: ProtocolError) -> None:
         """What the client sent is no frame."""
         if not self.is_closing:
@@ -101,6 +105,7 @@ class Session:
         """The core's reply to a command of the outbox."""
         self._at(now_ms)
         self.outbox.replied(id_, reply)
+        self._consumer.settle_up()
 
     def flushed(self, now_ms: int) -> None:
         """All bytes so far have been sent."""
@@ -320,7 +325,7 @@ class Session:
                 head = message_head(id_, text, self.version)
                 prefetch = self._prefetch(headers.get(b"prefetch"))
                 self._consumer.subscribe(
-                    Subscription(key, text, name, mode, prefetch, head, is_temporary=is_temporary)
+                    Subscription(key, name, mode, prefetch, head, is_temporary=is_temporary)
                 )
                 self._receipt(headers.get(b"receipt"))
             case Channel():
@@ -383,6 +388,8 @@ class Session:
         if b"transaction" in frame.headers:
             self._transactions.add_ack(frame, ids, is_nack=is_nack)
             self._receipt(receipt)
+        elif ids and receipt is None and not is_nack:
+            self._consumer.acknowledge(ids)
         elif ids:
             self._settle(ids, lambda reply: self._sent(receipt, reply), is_nack=is_nack)
         else:

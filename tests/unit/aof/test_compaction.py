@@ -187,6 +187,29 @@ def test_a_base_and_what_follows_it_are_never_torn_apart() -> None:
         assert after.engine.facts() == facts
 
 
+def test_damage_never_parts_a_base_from_what_follows_it() -> None:
+    node = Node(policy="everysec", segment_bytes=10_000)
+    node.add(b"D-1")
+    node.engine.take_out(b"D-1")
+    node.turn()
+    node.sync()
+    node.compaction.begin_rewrite()
+    start = node.disk.size(node.store.active)
+    node.compaction.step(1_000)
+    end = node.disk.size(node.store.active)
+    node.engine.add(b"D-2", b"body")
+    node.turn()
+    assert node.disk.segments() == [1, 2]
+    for offset in range(start, end):
+        disk = node.disk.copy()
+        disk.flip(node.store.active, offset)
+        after = Node(disk, policy="everysec", segment_bytes=10_000)
+        after.compaction.begin()
+        after.compact_all()
+        after.kill()
+        assert after.engine.facts() == node.engine.facts()
+
+
 def test_a_rewrite_leaves_only_what_lives() -> None:
     node = Node(segment_bytes=SEGMENT_BYTES)
     for number in range(200):
@@ -239,8 +262,12 @@ def test_no_room_for_a_step_loses_nothing_and_it_goes_on_with_room() -> None:
         with pytest.raises(OSError):
             node.compaction.step(10_000)
     node.disk.mend()
+    node.turn()
+    node.add(b"E-1")
+    assert node.disk.segments()[0] == 1, "what it holds isn't said yet"
     node.compact_all()
     assert node.disk.segments()[0] == 2
+    facts = node.engine.facts()
     node.kill()
     assert node.engine.facts() == facts
 

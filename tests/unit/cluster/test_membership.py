@@ -846,3 +846,19 @@ def test_who_takes_its_leaving_back_has_not_left():
     world.settle()
     nodes[0].membership.forget(nodes[1].id)
     assert nodes[0].membership.view().drained == frozenset()
+
+
+def test_it_has_left_once_all_who_can_be_reached_have_heard_it():
+    """A node that is stopped right after it says that it is safe must be known to have left."""
+    world = World()
+    nodes = world.mesh(3)
+    world.kill(nodes[2])
+    world.run(10_000)
+    leaver = nodes[1].membership
+    leaver.set_leaving(True)
+    world.settle()
+    leaver.set_left(True)
+    assert not leaver.is_left_told
+    world.run(5)
+    assert leaver.is_left_told
+    assert "left" in world.flags(nodes[0])["n1"]

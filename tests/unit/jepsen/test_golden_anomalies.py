@@ -88,6 +88,29 @@ def never_offered_again(tale: Tale) -> None:
     tale.get([1], 20_100)
 
 
+def stuck_though_another_was_wiped(tale: Tale) -> None:
+    tale.add(1, 69_000)
+    tale.look(70_000, {"n1": [1], "n3": [1]})
+    tale.kill(71_000, 72_000, "n1", "n4")
+
+
+def never_offered_again_by_the_node_that_it_was_left_to(tale: Tale) -> None:
+    tale.add(1, 25_000, "n1", replicate=1)
+    tale.nemesis("leave", 26_000, {"target": "n1", "proven": True})
+    tale.look(27_000, {"n4": [1]}, members={"n1": []})
+    tale.nemesis("join", 28_000, {"target": "n1", "proven": True})
+    tale.get([1], 33_500, "n4")
+
+
+def never_offered_again_though_its_node_left_before(tale: Tale) -> None:
+    """It joined again before the job was added, so that it still has its copy."""
+    tale.nemesis("leave", 22_000, {"target": "n1", "proven": True})
+    tale.nemesis("join", 23_000, {"target": "n1", "proven": True})
+    tale.add(1, 25_000, "n1", replicate=1)
+    tale.get([1], 33_500, "n4")
+    tale.kill(34_000, 35_000, "n4")
+
+
 def twice_at_most_once(tale: Tale) -> None:
     tale.add(1, 13_000, retry=0, replicate=1)
     tale.get([1], 13_100)
@@ -165,6 +188,22 @@ def end_unheard(tale: Tale) -> None:
 
 def leftover(tale: Tale) -> None:
     tale.look(69_000, phase="end", acked={"n2": 3})
+
+
+def emptied_late(tale: Tale) -> None:
+    tale.whole(1, 50_000)
+    tale.look(56_000, phase="drain", registered={"n1": 1, "n3": 1}, acked={"n1": 1, "n3": 1})
+
+
+def emptied_late_at_the_end(tale: Tale) -> None:
+    tale.whole(1, 60_500)
+    tale.look(67_000, phase="end", registered={"n3": 1}, acked={"n3": 1})
+
+
+def left_with_the_last_copy_after_the_last_look(tale: Tale) -> None:
+    tale.add(1, 69_000, "n2", replicate=1)
+    tale.look(70_000, {"n2": [1]})
+    tale.nemesis("leave", 71_000, {"target": "n2", "proven": True})
 
 
 def leak(tale: Tale) -> None:
@@ -295,6 +334,25 @@ def unavailable(tale: Tale) -> None:
         tale.add(v, 13_000 + 10 * v, "n1", replicate=1, outcome=INFO, error="timeout", took=500)
 
 
+def refused_though_another_disk_was_full(tale: Tale) -> None:
+    tale.fault(22_000, 26_000, "disk-full", nodes=["n1"])
+    for v in range(2):
+        tale.add(v, 23_000 + v, "n2", replicate=1, outcome=FAIL, error="MISCONF no space")
+
+
+def refused_long_after_the_disk_was_full(tale: Tale) -> None:
+    tale.fault(22_000, 26_000, "disk-full", nodes=["n1"])
+    tale.cut(31_100, 33_000, ["n4"])
+    for v in range(2):
+        tale.add(v, 31_500 + v, "n1", replicate=1, outcome=FAIL, error="MISCONF no space")
+
+
+def silent_while_the_disk_was_full(tale: Tale) -> None:
+    tale.fault(22_000, 26_000, "disk-full", nodes=["n1"])
+    for v in range(2):
+        tale.add(v, 23_000 + v, "n1", replicate=1, outcome=INFO, error="timeout", took=500)
+
+
 def slow_gets(tale: Tale) -> None:
     for again in range(2):
         tale.get([], 13_000 + 10 * again, "n1", timeout=100, took=1_500)
@@ -335,6 +393,9 @@ INVALID: list[tuple[Story, str, str]] = [
     (lost_by_a_purge_that_came_before, "loss", "lost"),
     (stuck, "loss", "stuck"),
     (never_offered_again, "loss", "unfinished"),
+    (stuck_though_another_was_wiped, "loss", "stuck"),
+    (never_offered_again_by_the_node_that_it_was_left_to, "loss", "unfinished"),
+    (never_offered_again_though_its_node_left_before, "loss", "unfinished"),
     (twice_at_most_once, "at-most-once", "delivered-twice"),
     (dropped_at_most_once, "at-most-once", "dropped"),
     (after_the_ack, "ack-respected", "delivered-late"),
@@ -347,6 +408,8 @@ INVALID: list[tuple[Story, str, str]] = [
     (failing_after_the_heal, "convergence", "failing"),
     (end_unheard, "convergence", "end-unheard"),
     (leftover, "drain-to-zero", "leftover"),
+    (emptied_late, "drain-to-zero", "late"),
+    (emptied_late_at_the_end, "drain-to-zero", "late"),
     (leak, "drain-to-zero", "leak"),
     (impossible_replicate, "replication", "impossible"),
     (too_few_copies, "replication", "too-few-copies"),
@@ -365,6 +428,10 @@ INVALID: list[tuple[Story, str, str]] = [
     (repeated_id, "unique-ids", "repeated"),
     (foreign_id, "unique-ids", "foreign"),
     (left_with_the_last_copy, "leaving", "left-with"),
+    (left_with_the_last_copy_after_the_last_look, "leaving", "left-with"),
+    (refused_though_another_disk_was_full, "availability", "add-unavailable"),
+    (refused_long_after_the_disk_was_full, "availability", "add-unavailable"),
+    (silent_while_the_disk_was_full, "availability", "add-unavailable"),
     (unavailable, "availability", "add-unavailable"),
     (slow_gets, "availability", "get-unavailable"),
     (not_recovered, "latency", "not-recovered"),

@@ -217,7 +217,44 @@ def given_up_or_refused(tale: Tale) -> None:
         tale.get([], 13_000 + v, outcome=INFO, error="cancelled")
 
 
+def refused_by_full_disks(tale: Tale) -> None:
+    tale.fault(22_000, 26_000, "disk-full", nodes=["n1"])
+    tale.fault(32_000, 36_000, "fail-fsync", nodes=["n2", "n3"])
+    for v in range(3):
+        tale.add(v, 23_000 + v, "n1", replicate=1, outcome=FAIL, error="MISCONF no space")
+        tale.get([], 33_000 + v, "n3", outcome=FAIL, error="MISCONF fsync")
+
+
+def gone_with_nodes_that_were_wiped_after_the_last_look(tale: Tale) -> None:
+    tale.add(1, 69_000)
+    tale.look(70_000, {"n1": [1], "n3": [1]})
+    tale.kill(71_000, 72_000, "n1", "n3")
+
+
+def gone_with_the_node_that_its_node_left_it_to(tale: Tale) -> None:
+    tale.add(1, 25_000, "n1", replicate=1)
+    tale.nemesis("leave", 26_000, {"target": "n1", "proven": True})
+    tale.look(27_000, {"n4": [1]}, members={"n1": []})
+    tale.nemesis("join", 28_000, {"target": "n1", "proven": True})
+    tale.get([1], 33_500, "n4")
+    tale.kill(34_000, 35_000, "n4")
+
+
+def emptied_in_time(tale: Tale) -> None:
+    """Acked copies for less than 5 s after the last ack; what nobody ended isn't late, whenever it goes."""
+    tale.add(2, 48_000, replicate=1, ttl=11)
+    tale.get([2], 48_010)
+    tale.whole(1, 50_000)
+    counts = {"n1": 2, "n3": 1}
+    tale.look(55_000, {"n1": [2]}, phase="drain", registered=counts, acked={"n1": 1, "n3": 1})
+    tale.look(58_000, {"n1": [2]}, phase="drain")
+
+
 VALID: list[Story] = [
+    refused_by_full_disks,
+    gone_with_nodes_that_were_wiped_after_the_last_look,
+    gone_with_the_node_that_its_node_left_it_to,
+    emptied_in_time,
     on_its_way_when_first_asked,
     held_back_by_a_cut,
     once_acked_elsewhere,

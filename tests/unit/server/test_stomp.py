@@ -10,7 +10,7 @@ import trio
 
 from disque.core.limits import Limits
 from disque.server.stomp import Stomp
-from tests.unit.server.world import Peer, World, running
+from tests.unit.server.world import SOON_S, Peer, World, running
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -30,6 +30,7 @@ class Wire:
         world.clients.admit(ours, address, stomp)
         self.peer = Peer(trio.SocketStream(trio.socket.from_stdlib_socket(theirs)))
         world.peers.append(self.peer)
+        self.rest = b""
 
     async def say(self, data: bytes) -> None:
         """Send bytes."""
@@ -37,12 +38,13 @@ class Wire:
 
     async def frame(self) -> bytes:
         """The next frame without its NUL and the line ends before it."""
-        data = b""
-        while not data.endswith(b"\0"):
-            more = await self.peer.read(1)
-            assert more, f"the stream ended after {data!r}"
-            data += more
-        return data[:-1].lstrip(b"\n")
+        with trio.fail_after(SOON_S):
+            while b"\0" not in self.rest:
+                more = await self.peer.stream.receive_some(1 << 16)
+                assert more, f"the stream ended after {self.rest!r}"
+                self.rest += more
+        frame, _, self.rest = self.rest.partition(b"\0")
+        return frame.lstrip(b"\n")
 
     async def ask(self, data: bytes) -> bytes:
         """Send bytes; the next frame."""

@@ -705,7 +705,8 @@ def test_nothing_is_acknowledged_before_all_is_stored() -> None:
     world = World.of(A, B)
     hub = Hub(world.nodes[A])
     talker = hub.connect()
-    (id_,) = receive(talker, 1, "client")
+    (id_,) = receive(talker, 1, "client", prefetch="1")
+    hub.add(b"next")
     talker.do("BEGIN", transaction="t")
     ack(talker, id_, transaction="t")
     talker.do("SEND", b"s", destination="/queue/out", transaction="t", replicate="2")
@@ -713,7 +714,9 @@ def test_nothing_is_acknowledged_before_all_is_stored() -> None:
     assert id_ in live(hub)
     world.settle()
     hub.route()
-    assert talker.heard() == [receipt("c")]
+    done, following = talker.heard()
+    assert done == receipt("c")
+    assert following.body == b"next", "there is room again"
     assert id_ not in live(hub)
 
 

@@ -110,6 +110,7 @@ class Talker:
             decoder.feed(encode(frame, self.session.version))
             for each in decoder.take():
                 self.session.receive(each, self.hub.node.now_ms)
+            self.session.settle_up()
             self.hub.route()
         return self.heard()
 
