@@ -41,6 +41,7 @@ PLANTED = [
     ),
     ("The judge knows the accused by RESP alone", "jepsen/drain.py", "import disque.errors"),
     ("Layers of the broker", "disque/broker.py", "import disque.server"),
+    ("Layers of the log", "disque/aof/format.py", "import disque.aof.store"),
     ("Layers of the core", "disque/core/delivery.py", "import disque.core.federation"),
     ("Layers of the bus", "cluster/peer.py", "import cluster.membership"),
 ]

@@ -181,7 +181,7 @@ class Engine:
         """Replay one record of the log, which lies there, before the first advance."""
         state = self.state
         restoring.restore(state, record)
-        if record.kind in BASE_KINDS:
+        if record.kind in BASE_KINDS and logged.stands_for(state, record):
             logged.placed(state, record.fields[0], segment, offset, size)  # type: ignore[arg-type]
 
     def restored(

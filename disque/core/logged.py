@@ -61,6 +61,18 @@ def pager_due(state: State, pager: Pager) -> None:
         pager.ids.clear()
 
 
+def stands_for(state: State, record: Record) -> bool:
+    """True if a base record is of the kind that its id's state would be said with: not one that replay passed over."""
+    return record.kind == _base_kind(state, record.fields[0])
+
+
+def _base_kind(state: State, id_: object) -> str | None:
+    job = _job(state, id_)  # type: ignore[arg-type]
+    if job is not None:
+        return "done" if job.is_done else "job"
+    return "settled" if _stone(state, id_) is not None else None  # type: ignore[arg-type]
+
+
 def segment_of(state: State, id_: JobId) -> int:
     """The segment with the newest base record of an id; 0: unknown, or not stored yet."""
     known = _job(state, id_) or _stone(state, id_)

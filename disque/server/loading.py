@@ -7,14 +7,13 @@ said here in words; what it means is `replay`'s to decide.
 from __future__ import annotations
 
 import gc
-import secrets
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import attrs
 import trio
 
+from disque.aof.files import kernel_boot_id
 from disque.aof.replay import Findings, Replay
 
 if TYPE_CHECKING:
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from disque.core.engine import Engine
     from disque.server.eventlog import EventLog
 
-_KERNEL_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _NOTES_SHOWN = 20
 
 
@@ -50,14 +48,6 @@ class Loading:
             ("loading_loaded_perc", f"{100 * loaded / total if total else 0:.2f}"),
             ("loading_eta_seconds", int(passed_s / loaded * (total - loaded)) if loaded else 1),
         ]
-
-
-def kernel_boot_id() -> str:
-    """Another after each start of the machine; where nobody tells, another each time."""
-    try:
-        return _KERNEL_BOOT_ID.read_text().strip()
-    except OSError:
-        return secrets.token_hex(16)
 
 
 async def load(

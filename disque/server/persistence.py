@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from disque.aof.disk import LogError
-from disque.aof.files import FileDisk
+from disque.aof.files import FileDisk, kernel_boot_id
 from disque.aof.log import AppendLog
 from disque.aof.store import Life, Store
 from disque.core.engine import Engine
@@ -22,7 +22,7 @@ from disque.core.ready import Status
 from disque.errors import CommandError, ConfigError
 from disque.server import loading as replaying
 from disque.server.config_admin import rewrite_config
-from disque.server.loading import Loading, kernel_boot_id
+from disque.server.loading import Loading
 from disque.server.loop import NullLog
 
 if TYPE_CHECKING:
@@ -104,7 +104,9 @@ class Persistence:
         own = broker.membership.identity
         is_intact = found.is_intact and found.node_id == own.id
         queued = found.queued or [] if config.aof_enqueue_jobs_once and is_intact else []
-        boot = max(own.boot, found.boot + 1)  # a start that never came to save nodes.conf counts, too
+        boot = max(
+            own.boot, found.boot + 1
+        )  # a start that never came to save nodes.conf counts, too
         broker.restored(since=found.since if is_intact else boot, boot=boot, queued=queued)
         jobs = broker.engine.statistics().registered_jobs
         replaying.tell(self._events, self.loading, jobs=jobs)

@@ -11,13 +11,18 @@ NAME = "drain-to-zero"
 CLAIM = "Everything drains: after the last acknowledgement no node has a job, an ack or a byte of them left."
 COUNTERS = ("registered", "queued", "acked")
 PHASE = "end"
+EMPTYING = ("drain", PHASE)
 BYTES_SLACK = 4096
 # where a holder was wiped or forgotten, tombstones stay till the job's expiry (merge rule M6); bytes of each
 TOMBSTONE_BYTES = 300
 
 
 def check(index: Index) -> Result | None:
-    """The last snapshot of each node in phase "end", `drained_ms` or more after the last order (C8)."""
+    """The last snapshot of each node in phase "end", and any of the whole cluster later than the bound.
+
+    The bound is `drained_ms` from the last order. What the last one still shows is a "leftover"; what went, but later
+    than the bound, is "late" (C8).
+    """
     last = {each.node: each for each in index.snapshots if each.phase == PHASE}
     looks = [look for node, look in last.items() if node not in index.meta.abandoned]
     if not looks:
@@ -40,6 +45,8 @@ def check(index: Index) -> Result | None:
         elif (grown := _grown(index, look)) and not in_doubt:
             text = f"{look.node} has no job, yet its job bytes grew from {grown[0]} to {grown[1]}"
             findings.append(Finding(NAME, "leak", text, at=look.at))
+    if not findings:
+        findings += _late(index)
     notes = []
     if kept:
         notes.append(f"{kept} copies of RETRY 0 jobs in doubt stay until their TTL")
@@ -55,6 +62,29 @@ def _last_order_at(index: Index) -> int:
     ends = [o.ended_at for life in index.lives.values() for o in life.orders if o.f in ENDING]
     ends += [life.ended_at for life in index.lives.values()]
     return max((end for end in ends if end <= index.ended_at), default=0)
+
+
+def _late(index: Index) -> list[Finding]:
+    """The last look at a whole cluster, in calm and later than the bound, that shows what clients had ended."""
+    since = _last_order_at(index)
+    ready_at = index.faults.calm_from(since) + index.bounds.drained_ms * MS
+    for each in reversed(index.rounds):
+        if each.begun_at <= ready_at:
+            break
+        if not set(each.looks) >= set(index.meta.nodes):
+            continue
+        for look in each.looks.values():
+            if look.phase in EMPTYING and (ended := _ended(index, look)):
+                after, bound = (look.asked_at - since) // MS, index.bounds.drained_ms
+                text = f"{look.node} still had {ended} ended jobs {after} ms after the last order, {bound} allowed"
+                return [Finding(NAME, "late", text, at=look.at)]
+    return []
+
+
+def _ended(index: Index, look: Snapshot) -> int:
+    """Copies there of jobs that are over: acked ones, and those whose end it has not heard of."""
+    lives = [index.by_id.get(job) for job in look.ids or ()]
+    return (look.count("acked") or 0) + sum(bool(life and life.ends()) for life in lives)
 
 
 def _in_doubt(index: Index, look: Snapshot) -> int:

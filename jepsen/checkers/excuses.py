@@ -71,22 +71,26 @@ def _is_wiped(index: Index, life: Life) -> bool:
 
 
 def _may_leave_its_node(index: Index, life: Life, wiped: list[str]) -> bool:
-    """The node that took it has a copy till it is wiped or leaves, or if peers hold jobs for a node that is full."""
+    """The node that took it has a copy till it is wiped or leaves, or if peers hold jobs for a node that is full.
+
+    One that left and joined again has given its copy away all the same.
+    """
     if life.add.node in wiped or index.meta.is_external:
         return True
-    return life.add.node in index.faults.outsiders(index.ended_at + 1)
+    return index.faults.has_left(life.add.node, life.begun_at, index.ended_at)
 
 
 def _were_all_holders(index: Index, life: Life, wiped: list[str]) -> bool:
     """The last round that shows it at all shows it on nodes alone that lost their data later."""
     for each in reversed(index.full_rounds):
         if holders := each.holders(life.job):
-            lost_since = [node for node in wiped if _lost_since(index, node, each.begun_at)]
-            return set(holders) <= set(lost_since)
+            gone = [node for node in wiped if lost_since(index, node, each.begun_at)]
+            return set(holders) <= set(gone)
     return False
 
 
-def _lost_since(index: Index, node: str, since: int) -> bool:
+def lost_since(index: Index, node: str, since: int) -> bool:
+    """The node may have lost since then what it had: wiped, forgotten, or dead for ever."""
     return node in index.meta.abandoned or index.faults.is_wiped(node, since, index.ended_at)
 
 

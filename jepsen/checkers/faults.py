@@ -26,6 +26,8 @@ MEMBERSHIP = ("leave", "forget", "join", "wipe")
 DOWN = ("kill", "crash", "restart", "rolling", "mass", "pause", "wipe", "power")
 WIPING = ("kill", "crash", "restart", "rolling", "mass", "power")
 GRADUAL = ("rolling", "mass")
+# kinds in which a node refuses what it can't put into its log
+REFUSING = ("disk-full", "fail-fsync")
 # kinds whose links aren't silent all the time
 UNSURE = ("flap", "delay", "loss", "reset", "slow", "jitter", "clock", "swizzle")
 
@@ -131,6 +133,14 @@ class Faults:
             )
             for node in nodes
         }
+        self._refusing: dict[str, Windows] = {
+            node: Windows(
+                (f.begun_at, f.stopped_at + settle)
+                for f in self.all
+                if node in f.nodes and f.kind.startswith(REFUSING)
+            )
+            for node in nodes
+        }
         self._sides: dict[int, int] = {}
 
     def is_calm(self, start: int, end: int) -> bool:
@@ -154,6 +164,10 @@ class Faults:
     def is_down(self, node: str, start: int, end: int) -> bool:
         """The node may be dead, stopped or on its way out at some time of this span."""
         return node in self._down and self._down[node].touch(start, end)
+
+    def may_refuse(self, node: str, instant: int) -> bool:
+        """The node can't write its log: the fault is on, or ended less than `facts_ms` ago."""
+        return node in self._refusing and self._refusing[node].touch(instant, instant)
 
     def reach_most(self, node: str, start: int, end: int) -> int:
         """How many nodes, itself included, it could have told and heard of, if by others, at the best of a span."""
@@ -202,6 +216,16 @@ class Faults:
         if near[0].id not in self._sides:
             self._sides[near[0].id] = _sides(near[0], self.meta.nodes)
         return self._sides[near[0].id]
+
+    def has_left(self, node: str, start: int, end: int) -> bool:
+        """The node was out of the cluster, or on its way out, at some time of this span."""
+        return node in self.outsiders(start) or any(
+            fault.kind in ("leave", "forget")
+            and node in fault.nodes
+            and fault.begun_at <= end
+            and fault.stopped_at >= start
+            for fault in self.all
+        )
 
     def outsiders(self, instant: int) -> set[str]:
         """Nodes that were leaving, had left or were forgotten at this time, and hadn't joined again."""

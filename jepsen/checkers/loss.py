@@ -76,8 +76,20 @@ def survey(index: Index) -> tuple[list[Missing], Counter[str], int]:
 
 
 def holders_now(index: Index, life: Life) -> list[str]:
-    """The nodes whose last snapshot shows the job."""
-    return [n for n, look in index.last_looks.items() if look.ids and life.job in look.ids]
+    """The nodes whose last snapshot shows the job, if they neither lost it since nor left."""
+    return [
+        node
+        for node, look in index.last_looks.items()
+        if look.ids and life.job in look.ids and not _is_gone_since(index, node, look.asked_at)
+    ]
+
+
+def _is_gone_since(index: Index, node: str, at: int) -> bool:
+    """What it showed then it may not have any more: wiped, forgotten, dead for ever, or it left."""
+    return excuses.lost_since(index, node, at) or any(
+        fault.kind == "leave" and node in fault.nodes and fault.begun_at >= at
+        for fault in index.faults.all
+    )
 
 
 def _was_seen_gone(index: Index, life: Life) -> bool:

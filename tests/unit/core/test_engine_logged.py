@@ -248,6 +248,22 @@ def test_a_paged_job_is_said_again_with_its_handle_and_restored_paged() -> None:
     assert attrs.asdict(after.job(id_).live_spec) == attrs.asdict(node.job(id_).live_spec)
 
 
+def test_a_record_that_replay_passed_over_is_no_place_of_its_id() -> None:
+    """D1-4: after damage the copy of an acked job may stand behind its end; the end must be what compaction keeps."""
+    node, id_ = node_with("done", UP)
+    (end,) = node.engine.restate(id_)
+    live, _ = node_with("active", UP)
+    copy_of_it = Record(
+        "job", (id_, *live.engine.restate(next(iter(live.state.jobs)))[0].fields[1:])
+    )
+    after = Node(view(cut=(B, C)), boot=BOOT + 1, since=BOOT, now_ms=node.now_ms)
+    after.engine.restore(end, 3, 8, 100)
+    after.engine.restore(copy_of_it, 4, 8, 200)
+    after.engine.restored()
+    assert after.job(id_).is_done
+    assert after.engine.segment_of(id_) == 3
+
+
 def test_a_record_tells_whose_it_is() -> None:
     assert Record("gone", (job_id(1),)).id == job_id(1)
     assert Record("flush", ()).id is None
