@@ -24,7 +24,7 @@ RUN python -c 'import disque.server.main, disque.server.app' \
 USER disque
 WORKDIR /data
 VOLUME /data
-EXPOSE 7711 17711
+EXPOSE 7711 17711 61613
 # Any answer to PING counts: a node with a password says NOAUTH, and is well.
 HEALTHCHECK --interval=10s --timeout=3s --start-period=5s CMD ["python", "-c", "import os, socket; p = os.environ.get('DISQUE_PORT', ''); s = socket.create_connection(('127.0.0.1', int(p) if p.isdigit() else 7711), 2); s.sendall(b'PING\\r\\n'); raise SystemExit(s.recv(16)[:5] not in (b'+PONG', b'-NOAU'))"]
 ENTRYPOINT ["disque-server"]

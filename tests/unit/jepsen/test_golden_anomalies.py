@@ -216,6 +216,12 @@ def impossible_replicate(tale: Tale) -> None:
     tale.ack([1], 13_200)
 
 
+def impossible_replicate_for_a_waiting_consumer(tale: Tale) -> None:
+    tale.add(1, 13_000, "n1", replicate=3)
+    tale.get([1], 12_800, "n2", took=210)
+    tale.ack([1], 13_200)
+
+
 def too_few_copies(tale: Tale) -> None:
     tale.add(1, 25_000, replicate=3)
     tale.look(26_000, {"n1": [1], "n3": [1]})
@@ -412,6 +418,7 @@ INVALID: list[tuple[Story, str, str]] = [
     (emptied_late_at_the_end, "drain-to-zero", "late"),
     (leak, "drain-to-zero", "leak"),
     (impossible_replicate, "replication", "impossible"),
+    (impossible_replicate_for_a_waiting_consumer, "replication", "impossible"),
     (too_few_copies, "replication", "too-few-copies"),
     (before_its_delay, "delay", "early"),
     (before_the_delay_of_a_nack, "delay", "early-after-nack"),

@@ -250,7 +250,18 @@ def emptied_in_time(tale: Tale) -> None:
     tale.look(58_000, {"n1": [2]}, phase="drain")
 
 
+def handed_out_before_the_add_was_answered(tale: Tale) -> None:
+    """REPLICATE 3 with one peer in reach: that one offered it after RETRY, and so it is over and ok."""
+    tale.add(1, 12_500, "n1", replicate=3, retry=1, took=1_200)
+    tale.get([1], 13_600, "n2")
+    tale.ack([1], 13_650, "n2")
+    tale.add(2, 12_500, "n1", replicate=3, retry=1, took=1_200)
+    tale.get([2], 13_400, "n2", took=400)
+    tale.ack([2], 13_900, "n2")
+
+
 VALID: list[Story] = [
+    handed_out_before_the_add_was_answered,
     refused_by_full_disks,
     gone_with_nodes_that_were_wiped_after_the_last_look,
     gone_with_the_node_that_its_node_left_it_to,

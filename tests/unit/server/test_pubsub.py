@@ -149,6 +149,15 @@ async def test_a_burst_larger_than_the_buffer_reaches_who_reads() -> None:
         assert world.shell.figures.topic_messages_dropped == 0
 
 
+async def test_subscriptions_outlive_a_new_identity() -> None:
+    async with running() as world:
+        listener, publisher = world.connect(), world.connect()
+        await listener.ask(b"SUBSCRIBE x\r\n", SUBSCRIBED)
+        await publisher.ask(b"CLUSTER RESET HARD\r\n", b"+OK\r\n")
+        await publisher.ask(b"PUBLISH x hi\r\n", b":1\r\n")
+        await listener.expect(MESSAGE)
+
+
 async def test_unknown_words_of_pubsub() -> None:
     async with running() as world:
         for line in (b"PUBSUB CHANNELS", b"PUBSUB NUMPAT"):

@@ -9,6 +9,8 @@ import pytest
 import trio
 
 from disque.core.limits import Limits
+from disque.errors import ConfigError
+from disque.server.config import DIRECTIVES, Config
 from disque.server.stomp import Stomp
 from tests.unit.server.world import SOON_S, Peer, World, running
 
@@ -258,6 +260,14 @@ async def test_heart_beats(world: World, stomp: Stomp) -> None:
     await silent.ask(b"CONNECT\naccept-version:1.2\nheart-beat:1000,0\n\n\0")
     assert (await silent.frame()).startswith(b"ERROR\nmessage:no heart-beat for ")
     await silent.peer.expect_end()
+
+
+@pytest.mark.parametrize("port", ["7711", "17711"])
+def test_its_port_is_its_own(port: str) -> None:
+    config = Config()
+    config.assign(DIRECTIVES["stomp-port"], [port])
+    with pytest.raises(ConfigError, match=f"stomp-port must be another .*, got {port}"):
+        config.check()
 
 
 class LateLog:
