@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from cluster.peer import Meeting, Peer
     from cluster.state import State
 
+DRAINED_TOLD_MAX = 100  # in one message
+
 
 def dial(
     state: State,
@@ -85,4 +87,5 @@ def compose_gossip(state: State, receiver: Peer, *, is_new_link: bool = False) -
         ),
         forgotten=forgotten,
         has_left=state.has_left,
+        drained=tuple(sorted(state.drained)[:DRAINED_TOLD_MAX]),
     )

@@ -348,6 +348,7 @@ class Membership:
         for node, everywhere in forgotten.items():
             self._state.remember_forgotten(node, everywhere=everywhere)
         self._state.remember_forgotten(old, everywhere=False)
+        self._state.learn_drained((old,))  # its copies wait here, under the new id (B2.8)
 
     @property
     def is_called_back(self) -> bool:
@@ -499,6 +500,7 @@ class Membership:
         if told.has_left != teller.has_left:
             teller.has_left = told.has_left
             self._state.changed(file=True)
+        self._state.learn_drained(told.drained)
         contacts.announced(self._state, teller, told.host, told.port, told.bus_port)
         for node in told.forgotten:
             forgetting.obey(self._state, teller, node)

@@ -57,6 +57,7 @@ class Gossip:
     entries: tuple[GossipEntry, ...] = ()
     forgotten: tuple[NodeId, ...] = ()
     has_left: bool = False
+    drained: tuple[NodeId, ...] = ()  # forgotten ids under which no copy can come back
 
 
 @attrs.frozen
@@ -186,7 +187,7 @@ def _show(value: object) -> str:
 def _gossip_fields(gossip: Gossip) -> list[object]:
     entries = [[e.id, e.host, e.port, e.bus_port, e.flags] for e in gossip.entries]
     own = [gossip.boot, gossip.is_leaving, gossip.host, gossip.port, gossip.bus_port]
-    return [*own, entries, list(gossip.forgotten), gossip.has_left]
+    return [*own, entries, list(gossip.forgotten), gossip.has_left, list(gossip.drained)]
 
 
 def _read_gossip(fields: list[object]) -> Gossip:
@@ -200,6 +201,7 @@ def _read_gossip(fields: list[object]) -> Gossip:
         entries=tuple(map(_read_entry, _array(fields[7], "entries", GOSSIP_ENTRIES_MAX))),
         forgotten=_read_ids(fields[8]),
         has_left=len(fields) > 9 and flag(fields[9], "left"),
+        drained=_read_ids(fields[10]) if len(fields) > 10 else (),
     )
 
 

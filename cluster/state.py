@@ -11,6 +11,8 @@ from cluster.nodesfile import FORGOTTEN_MAX
 from cluster.ready import ClusterReady, ConnId, DialId, Identity, Note
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from cluster.nodeid import NodeId
     from cluster.peer import Dice, Meeting, Peer
     from cluster.view import ClusterView
@@ -87,6 +89,13 @@ class State:
         while len(self.forgotten) > FORGOTTEN_MAX:
             del self.forgotten[next(iter(self.forgotten))]
         self.forgotten_changed()
+
+    def learn_drained(self, nodes: Iterable[NodeId]) -> None:
+        """Under these ids, as far as they are forgotten, no copy can come back."""
+        new = self.forgotten_ids.intersection(nodes) - self.drained
+        if new:
+            self.drained |= new
+            self.changed(file=True)
 
     def forgotten_changed(self) -> None:
         """Renew what is derived from the tombstones."""

@@ -7,6 +7,7 @@ A done entry stays until every holder has stored the end: told must include the 
 from __future__ import annotations
 
 from cluster.nodeid import NodeId
+from cluster.view import ClusterView
 from disque.core import messages as msg
 from disque.core.copies import (
     add_holders,
@@ -291,10 +292,25 @@ def done_due(state: State, job: Job) -> None:
 
 def dummy_answered(state: State, job: Job, peer: NodeId) -> None:
     """A member doesn't know the job of a dummy, or has but a dummy itself; when all say so, it ends (M14)."""
-    answered = state.dummy_answers.setdefault(job.id, {})
-    answered[peer] = None
-    if state.view.forgotten - state.view.drained:
-        return  # a machine that was forgotten may yet come back with its copy
+    state.dummy_answers.setdefault(job.id, {})[peer] = None
+    _end_dummy(state, job)
+
+
+def _end_dummy(state: State, job: Job) -> None:
+    if may_return(state.view):
+        return
+    answered = state.dummy_answers.get(job.id, {})
     if all([node in answered or node == state.self_id for node in state.view.members]):
         remove(state, job)
         record(state, "gone", job.id)
+
+
+def may_return(view: ClusterView) -> bool:
+    """True while a machine that was forgotten may yet come back with its copies (M14)."""
+    return bool(view.forgotten - view.drained)
+
+
+def end_dummies(state: State) -> None:
+    """No forgotten machine can come back with a copy any more: dummies that waited for that alone end."""
+    for job in list(state.dummies.values()):
+        _end_dummy(state, job)

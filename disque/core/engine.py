@@ -53,7 +53,15 @@ from disque.core.delivery import (
     get_jobs,
     get_timed_out,
 )
-from disque.core.ending import collect, done_due, finish, new_end, tombstone_due
+from disque.core.ending import (
+    collect,
+    done_due,
+    end_dummies,
+    finish,
+    may_return,
+    new_end,
+    tombstone_due,
+)
 from disque.core.job import Event, Job, JobState
 from disque.core.jobid import JobId
 from disque.core.jobqueue import JobQueue
@@ -113,6 +121,8 @@ class Engine:
         repair.repair_view_changed(state, before)
         leaving.leaving_view_changed(state)
         asking.inquiries_review(state)
+        if may_return(before) and not may_return(view):
+            end_dummies(state)
         publishing.topics_view_changed(state, before)
 
     def advance(self, now_ms: int) -> None:

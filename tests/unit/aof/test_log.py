@@ -10,7 +10,7 @@ import pytest
 import trio
 import trio.testing
 
-from disque.aof.log import AppendLog
+from disque.aof.log import STEP_BYTES, AppendLog
 from disque.aof.replay import Replay
 from disque.aof.store import Life, Store
 from disque.core.ready import Record
@@ -221,6 +221,25 @@ async def test_rewrite_is_told_once_when_the_old_segments_are_gone() -> None:
         assert world.disk.segments() == [2]
         assert world.log.last_rewrite_s >= 0
         assert len(world.replayed()) == 10
+
+
+async def test_however_much_a_turn_wrote_compaction_catches_up_in_small_steps() -> None:
+    async with running(World("no")) as world:
+        for number in range(3_000):
+            world.engine.add(b"old-%d" % number, b"x" * 1_000)
+        await world.turn()
+        world.log.wants_rewrite = True
+        steps: list[int] = []
+        before = 0
+        with trio.fail_after(SOON_S):
+            while world.log.is_rewriting:
+                await trio.lowlevel.checkpoint()
+                copied = world.log.compaction.copied_bytes
+                steps.append(copied - before)
+                before = copied
+        assert sum(steps) > 3_000_000
+        # What a step left of its budget is added to the next one's, and the last record may go beyond it.
+        assert max(steps) < 3 * STEP_BYTES
 
 
 async def test_compaction_rests_while_the_turns_have_trouble_and_bears_its_own() -> None:

@@ -788,6 +788,9 @@ def test_a_meet_by_hand_from_either_side_calls_a_forgotten_node_back(who_meets):
     world.run_until(lambda: world.is_mesh(nodes), 20_000)
     assert world.is_mesh(nodes)
     assert not gone.membership.is_called_back
+    for node in nodes[:3]:
+        view = node.membership.view()
+        assert view.forgotten == view.drained, "C6-2: what it had, it has under its new id"
 
 
 def test_neither_gossip_nor_a_configured_address_calls_a_forgotten_node_back():

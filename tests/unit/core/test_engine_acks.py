@@ -430,6 +430,15 @@ def test_c3_3_a_machine_that_had_handed_everything_over_holds_up_no_dummy() -> N
     assert state_name(node, id_) == "none"
 
 
+def test_c6_2_a_dummy_ends_when_the_forgotten_machine_is_back_under_another_id() -> None:
+    node, id_ = node_with("dummy", view(up=(B, C), forgotten=(D,)))
+    for peer in (B, C):
+        node.hear(peer, msg.Unknown(id_, BOOT, 1))
+    assert state_name(node, id_) == "dummy"
+    node.see(view(up=(B, C), forgotten=(D,), drained=(D,)))
+    assert state_name(node, id_) == "none"
+
+
 def test_w34_a_dummy_outlives_the_ttl_in_the_id_rounded_up_and_a_minute() -> None:
     node, id_ = node_with("dummy", view(suspect=(B,)))
     minutes = int(id_[36:40], 16)

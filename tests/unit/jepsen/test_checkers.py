@@ -304,6 +304,28 @@ def test_demands_follow_from_the_workload(meta: dict[str, Any], is_asked: bool) 
     assert ("stats" in unknown(run)) is is_asked
 
 
+@pytest.mark.parametrize(
+    ("kind", "nodes", "is_asked"),
+    [
+        ("mass-restart", NODES, False),
+        ("mass-restart", NODES[1:], True),
+        ("rolling-restart", NODES, True),
+        ("disk-full", NODES, True),
+    ],
+)
+def test_deliveries_in_faults_are_asked_where_a_node_is_left(
+    kind: str, nodes: tuple[str, ...], is_asked: bool
+) -> None:
+    tale = Tale()
+    for number, node in enumerate(NODES):
+        tale.whole(number, 1_000, node)
+    tale.fault(5_000, 9_000, kind, nodes=list(nodes))
+    for demands in (None, {"deliveries_in_faults": 100, "acks_elsewhere": 20}):
+        notes = judge(tale.run(demands=demands))["stats"].notes
+        assert ("deliveries_in_faults is 0, 100 asked" in notes) is is_asked
+        assert "acks_elsewhere is 0, 20 asked" in notes
+
+
 def test_tombstones_may_stay_where_a_holder_was_wiped() -> None:
     def grown_to(count: int) -> Story:
         def story(tale: Tale) -> None:
