@@ -6,7 +6,7 @@ payloads, a new view goes from one to the other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 import attrs
 
@@ -230,9 +230,16 @@ class Broker:
 
     def restored(self, *, since: int, boot: int, queued: Iterable[bytes] = ()) -> None:
         """The log has been replayed; see Engine.restored. Before the first peer is met."""
+        for _ in self.finish_restoring(since=since, boot=boot, queued=queued):
+            pass
+
+    def finish_restoring(
+        self, *, since: int, boot: int, queued: Iterable[bytes] = ()
+    ) -> Iterator[None]:
+        """The same in bounded steps; nothing else may happen to the broker in between."""
         self._identity = attrs.evolve(self._identity, since=since, boot=boot)
         self.membership.set_boot(boot, since=since)
-        self.engine.restored(since=since, boot=boot, queued=queued)
+        yield from self.engine.finish_restoring(since=since, boot=boot, queued=queued)
 
     # Output
 

@@ -201,12 +201,19 @@ class Engine:
 
         `queued`: ids that lay in their queues at a clean stop and go back there (aof-enqueue-jobs-once).
         """
+        for _ in self.finish_restoring(since=since, boot=boot, queued=queued):
+            pass
+
+    def finish_restoring(
+        self, *, since: int | None = None, boot: int | None = None, queued: Iterable[bytes] = ()
+    ) -> Iterator[None]:
+        """The same in bounded steps; nothing else may happen to the engine in between."""
         if boot is not None:
             self.state.boot = boot
         if since is not None:
             self.state.since = since
-        returning.restore_quarantine(self.state)
-        restoring.finish_restoring(self.state)
+        yield from returning.restore_quarantine(self.state)
+        yield from restoring.finish_restoring(self.state)
         restoring.queue_again(self.state, queued)
 
     def set_logged(self, is_logged: bool) -> None:

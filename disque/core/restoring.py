@@ -5,7 +5,7 @@ Replayed copies are active and unsure: they ask before they queue, and wait unti
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from disque.core.copies import free_body, insert, remove, shift
@@ -27,6 +27,8 @@ from disque.core.state import (
     record,
     wake,
 )
+
+_STEP_JOBS = 1_000
 
 
 def restore(state: State, entry: Record) -> None:
@@ -147,13 +149,15 @@ def _gone(state: State, id_: Any) -> None:
         remove(state, job)
 
 
-def finish_restoring(state: State) -> None:
-    """All records are in: times are held against the clock of this start.
+def finish_restoring(state: State) -> Iterator[None]:
+    """All records are in: times are held against the clock of this start. Yields between steps.
 
     A store that isn't intact drops undelivered RETRY 0 jobs, whose end may be what it lost.
     """
     is_intact = state.since != state.boot
-    for job in list(state.jobs.values()):
+    for at, job in enumerate(list(state.jobs.values())):
+        if at % _STEP_JOBS == 0:
+            yield
         if job.is_done:
             continue
         if not is_intact and not job.retry_ms and not job.is_kept_out:

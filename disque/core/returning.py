@@ -7,7 +7,7 @@ two node timeouts after the return, it lives again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from cluster.nodeid import NodeId
 from cluster.view import ClusterView
@@ -42,6 +42,7 @@ from disque.core.state import (
 RETURNED = 12  # its kind among the questions of `asking`
 _BATCH_IDS = 500
 _AGAIN_MS = 1_000
+_STEP_JOBS = 1_000
 UNKNOWN_THERE, DONE_THERE, HELD_THERE = range(3)  # what a member says of an id
 
 
@@ -73,10 +74,15 @@ def _rename_end(state: State, job: Job, old: NodeId, new: NodeId) -> None:
     record_end(state, job)
 
 
-def restore_quarantine(state: State) -> None:
-    """Copies from the log that were made under another id of this node wait, too, until the cluster has spoken."""
+def restore_quarantine(state: State) -> Iterator[None]:
+    """Copies from the log that were made under another id of this node wait, too, until the cluster has spoken.
+
+    Yields between steps.
+    """
     own = state.self_id
-    for job in list(state.jobs.values()):
+    for at, job in enumerate(list(state.jobs.values())):
+        if at % _STEP_JOBS == 0:
+            yield
         if job.is_done:
             if own not in job.told:
                 job.told = intern_nodes(state, {*job.told, own})

@@ -83,7 +83,7 @@ class Persistence:
             )
             if not self.loading.is_done:
                 return False
-            self._take_over()
+            await self._take_over()
             self._open(disk, is_complete=True)
             if config.appendonly:
                 self._begin()
@@ -97,7 +97,7 @@ class Persistence:
     def _folder(self) -> Path:
         return Path(self._config.dir) / self._config.appendfilename
 
-    def _take_over(self) -> None:
+    async def _take_over(self) -> None:
         """All records are in: what they mean."""
         assert self.loading is not None
         config, broker, found = self._config, self._turns.broker, self.loading.findings
@@ -107,7 +107,9 @@ class Persistence:
         boot = max(
             own.boot, found.boot + 1
         )  # a start that never came to save nodes.conf counts, too
-        broker.restored(since=found.since if is_intact else boot, boot=boot, queued=queued)
+        since = found.since if is_intact else boot
+        for _ in broker.finish_restoring(since=since, boot=boot, queued=queued):
+            await trio.lowlevel.checkpoint()
         jobs = broker.engine.statistics().registered_jobs
         replaying.tell(self._events, self.loading, jobs=jobs)
         if config.aof_enqueue_jobs_once:
