@@ -171,8 +171,10 @@ class Bus:
                 link.send(several)
         for conn in closes:
             link = self._links.pop(conn, None)
-            if link is not None:
-                link.close()
+            if link is not None and conn in bodies:
+                link.close()  # its last words may arrive
+            elif link is not None:
+                link.abort()
 
     def set_out_wait_max_ms(self, ms: int) -> None:
         """Change how long bytes may wait in a link (the node timeout)."""

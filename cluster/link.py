@@ -8,7 +8,10 @@ what frames say.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import socket
+import struct
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 READ_BYTES = 1 << 16
+_LINGER_NOT = struct.pack("ii", 1, 0)
 
 
 @attrs.frozen
@@ -82,7 +86,7 @@ class Link:
             return
         waiting_bytes, most = self._waiting_bytes + len(data), self.limits.out_bytes_max
         if waiting_bytes > most:
-            self.close(f"{waiting_bytes} bytes wait to be sent, at most {most} are allowed")
+            self.abort(f"{waiting_bytes} bytes wait to be sent, at most {most} are allowed")
             return
         self._waiting.append((trio.current_time(), data))
         self._waiting_bytes += len(data)
@@ -102,7 +106,7 @@ class Link:
                 except trio.ClosedResourceError:
                     return
             if scope.cancelled_caught:
-                self.close(f"bytes waited longer than {wait_max_ms} ms to be sent")
+                self.abort(f"bytes waited longer than {wait_max_ms} ms to be sent")
                 return
             self._write_some()
 
@@ -115,6 +119,13 @@ class Link:
                     bytes_max -= len(data)
             except (trio.BrokenResourceError, trio.ClosedResourceError, trio.BusyResourceError):
                 pass
+
+    def abort(self, reason: str = "") -> None:
+        """Close, and take back what the kernel hasn't brought out yet: after a cut it would arrive late, as if new."""
+        if not self.is_closed:
+            with contextlib.suppress(OSError):  # the connection is broken already
+                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_NOT)
+        self.close(reason)
 
     def close(self, reason: str = "") -> None:
         """Close now; waiting readers and writers end. Safe to call again."""

@@ -51,6 +51,8 @@ def _early_after_nack(index: Index, life: Life, slack: int) -> Iterator[Finding]
     for nack in life.orders:
         if not nack.delay or nack.type != OK:
             continue
+        if not any(each.at <= nack.ended_at for each in life.deliveries):
+            continue  # what was never handed out can't be given back
         due = nack.begun_at + nack.delay
         for each in life.deliveries:
             # a hand-out close to the NACK may have crossed it

@@ -111,3 +111,32 @@ async def test_broken_socket_closes_the_link_and_raises_nothing():
     link.send([b"y"])
     assert link.is_closed
     assert not await link.wait_read()
+
+
+async def tcp_pair() -> tuple[Link, trio.SocketStream]:
+    listener = (await trio.open_tcp_listeners(0, host="127.0.0.1"))[0]
+    port = listener.socket.getsockname()[1]
+    near = await trio.open_tcp_stream("127.0.0.1", port)
+    far = await listener.accept()
+    await listener.aclose()
+    return Link(near, LinkLimits()), far
+
+
+@pytest.mark.parametrize("is_aborted", [True, False])
+async def test_an_aborted_link_takes_back_what_the_kernel_still_had(is_aborted: bool):
+    """A cut holds bytes up in the kernel; after the heal they would arrive as if they had just been said (M12)."""
+    link, far = await tcp_pair()
+    link.send([bytes(50_000_000)])  # far reads nothing: its kernel takes some, ours keeps some
+    with trio.move_on_after(0.3):
+        await link.write_waiting()
+    sent = 50_000_004 - link.waiting_bytes
+    link.abort() if is_aborted else link.close()
+    received = 0
+    with trio.fail_after(10):
+        try:
+            while data := await far.receive_some(1 << 16):
+                received += len(data)
+        except trio.BrokenResourceError:
+            pass
+    await far.aclose()
+    assert (received < sent) == is_aborted
