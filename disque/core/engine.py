@@ -83,7 +83,6 @@ from disque.core.state import (
     State,
     Sweep,
     Tally,
-    Tie,
     Tombstone,
     Walk,
     fail,
@@ -388,19 +387,14 @@ def flush_all(state: State) -> None:
         remove(state, job)
     record(state, "flush")
     sleepers: list[Sleeper] = [*state.tombstones.values(), *state.long_tombstones.values()]
-    sleepers += [
-        *state.ties.values(),
-        *state.marks.values(),
-        *state.queues.values(),
-        *state.peers.values(),
-    ]
+    sleepers += [*state.marks.values(), *state.queues.values(), *state.peers.values()]
     for sleeper in sleepers:
         state.agenda.cancel(sleeper)
     for peer in state.peers.values():
         peer.moves.clear()
         peer.moves_in.clear()
     pools: tuple[dict[Any, Any], ...] = (
-        state.jobs, state.undone, state.dummies, state.dummy_answers, state.spent, state.asks, state.ties,
+        state.jobs, state.undone, state.dummies, state.dummy_answers, state.spent, state.asks,
         state.tombstones, state.long_tombstones, state.marks, state.queues, state.tallies, state.expired,
         state.offered, state.hungry, state.quarantine,
     )  # fmt: skip
@@ -579,7 +573,6 @@ _DUE: Mapping[type[Any], Callable[[State, Any], None]] = {
     Repairer: repair.repairer_due,
     Leaver: leaving.leaver_due,
     Pager: logged.pager_due,
-    Tie: requeue.tie_due,
     Returning: returning.returning_due,
     Inquiry: asking.inquiry_due,
     _QueueSweep: _queue_sweep_due,

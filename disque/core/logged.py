@@ -100,12 +100,13 @@ def _restate_job(state: State, job: Job) -> list[Record]:
     if job.is_kept_out and not job.retry_ms:
         records.append(Record("dispatch", (job.id, 1)))
     elif job.state is JobState.MOVING:
-        records += [
+        moves = [
             Record("move", (job.id, peer.id, move.source_boot, move.boot, move.n))
             for peer in state.peers.values()
             for move in peer.moves.values()
             if move.job is job
         ]
+        records += moves or [Record("doubt", (job.id,))]
     return records
 
 

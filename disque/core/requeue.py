@@ -33,7 +33,6 @@ from disque.core.job import Job, JobState
 from disque.core.state import (
     Ask,
     State,
-    Tie,
     rank,
     reachable,
     salted,
@@ -42,8 +41,6 @@ from disque.core.state import (
 )
 
 PAUSED_RETRY_0_MS = 1_000  # an owner whose queue takes nothing looks again after this
-_TIE_MS = 1_000
-_TIE_ROUNDS = 3
 
 
 def active_due(state: State, job: Job) -> None:
@@ -204,31 +201,11 @@ def on_queued(state: State, peer: NodeId, said: msg.Queued | msg.Told) -> None:
     if job.state is JobState.QUEUED:
         if salted(job.id, (state.self_id, peer))[0] == state.self_id:
             _say(state, peer, job, msg.Queued)
-            _note_tie(state, job, peer)
             return
         unqueue(state, job)
     elif has_news_for(state, job, said.facts):
         _say(state, peer, job, msg.Told)
     _leave_to(state, job, peer)
-
-
-def _note_tie(state: State, job: Job, peer: NodeId) -> None:
-    """If our word is lost while the link stands, nobody would ever look at the two copies again: say it some more."""
-    if job.id not in state.ties:
-        tie = state.ties[job.id] = Tie(job, peer)
-        wake(state, tie, state.now_ms + _TIE_MS)
-
-
-def tie_due(state: State, tie: Tie) -> None:
-    """Say once more that the job is queued here, three times in all, ever later."""
-    job = tie.job
-    is_ours = state.jobs.get(job.id) is job and job.state is JobState.QUEUED
-    if not is_ours or tie.round == _TIE_ROUNDS:
-        del state.ties[job.id]
-        return
-    _say(state, tie.peer, job, msg.Queued)
-    tie.round += 1
-    wake(state, tie, state.now_ms + (_TIE_MS << (2 * tie.round)))
 
 
 def _leave_to(state: State, job: Job, peer: NodeId) -> None:

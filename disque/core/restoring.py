@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from disque.core.copies import free_body, insert, remove, shift
+from disque.core.copies import free_body, insert, remove, set_burials, shift
 from disque.core.delivery import book, enqueue, may_queue
 from disque.core.ending import boot_of, forget_tombstone, keep_tombstone
 from disque.core.job import Burials, Event, Job, JobSpec, JobState, Reason
@@ -67,7 +67,7 @@ def _facts(state: State, id_: Any, *facts: Any) -> None:
     job.claims = intern_claims(state, {node: tuple(claim) for node, claim in claims.items()})
     job.dispatches, job.nacks, job.covered = dispatches, nacks, covered
     job.leases = {node: tuple(lease) for node, lease in leases.items()}
-    job.burials = None if burials is None else Burials(*burials)
+    set_burials(state, job, None if burials is None else Burials(*burials))
     job.expires_at, job.not_before = expires_at, not_before
     book(state, job)
 
@@ -107,6 +107,15 @@ def _move(state: State, id_: Any, node: Any, source_boot: Any, boot: Any, n: Any
         shift(state, job, Event.MOVE)
         job.queued_at = node
         peer_of(state, node).moves[source_boot, boot, n] = OpenMove(job, source_boot, boot, n)
+        book(state, job)
+
+
+def _doubt(state: State, id_: Any) -> None:
+    """A move that nobody can answer any more (B6.6): never delivered here."""
+    job = state.jobs.get(id_)
+    if job is not None and job.state is JobState.ACTIVE:
+        shift(state, job, Event.MOVE)
+        state.spent[job.id] = job
         book(state, job)
 
 
@@ -214,6 +223,7 @@ _KINDS: Mapping[str, Callable[..., None]] = {
     "taken": _taken,
     "dispatch": _dispatch,
     "move": _move,
+    "doubt": _doubt,
     "returned": _returned,
     "done": _done,
     "settled": _settled,

@@ -254,16 +254,6 @@ class Purge:
 
 
 @attrs.define(eq=False)
-class Tie:
-    """Of two queued copies ours stays; the peer is told again, in case it hasn't heard (M10)."""
-
-    job: Job
-    peer: NodeId
-    round: int = 0
-    wake_at: int | None = None
-
-
-@attrs.define(eq=False)
 class Pager:
     """A bounded pass over all jobs whose bodies should leave memory."""
 
@@ -340,7 +330,6 @@ class State:
     adding_of: dict[ClientId, dict[JobId, None]] = attrs.Factory(dict)  # a client's waiting ADDJOBs
     getting: dict[ClientId, GetWait] = attrs.Factory(dict)
     asks: dict[JobId, Ask] = attrs.Factory(dict)
-    ties: dict[JobId, Tie] = attrs.Factory(dict)
     inquiries: dict[int, Inquiry] = attrs.Factory(dict)
     inquiry_of: dict[ClientId, int] = attrs.Factory(dict)
     inquiries_made: int = 0

@@ -1,154 +1,115 @@
-"""Mutants: put a fault into the core and see who notices.
+"""Mutants: put a bug into the product and see who notices.
 
-    python -m tests.mutants --faults            C Disque's behaviour for the faults of the reference that are one rule
-    python -m tests.mutants --faults W-3 W-10   these
+    python -m tests.mutants                     every bug of the catalogue, in its recorded simulated runs
+    python -m tests.mutants no-dummy --jobs 2   this one
+    python -m tests.mutants --list              names, and how to start a server with the bug in it
+    python -m tests.mutants --real [NAME ...]   real clusters with the bug in them, judged by jepsen, a minute each
+    python -m tests.mutants --search            look for the runs anew, write seeds.json
+    python -m tests.mutants --faults [W-3 ...]  C Disque's faults against the tests that name them
 
-Each mutant replaces one function, in a child process; then the tests that name its fault must be red, and without
-it clean. Exit 1 if a mutant survives, or a test is red without it.
+Exit 1 if a bug survives, is found by somebody else than it should be, or is found without being there.
 """
 
 from __future__ import annotations
 
 import argparse
-import subprocess
+import json
+import os
+import shlex
 import sys
-from collections.abc import Mapping
 
-import attrs
-import pytest
+from tests.mutants import faults, real
+from tests.mutants.bank import FAULTS
+from tests.mutants.catalogue import BUGS, SEEDS_FILE, recorded
+from tests.mutants.hunt import Verdict, judge_all, keys_of, search
 
-from tests.mutants.bank import FAULTS, Mutant
-from tests.mutants.surgery import operated
-
-RUN_MAX_S = 110  # the child process
-TEST_MAX_S = 20  # one test of a mutant: one that hangs is noticed, too
-MARK = "= mutant "  # begins a child's line about one test
-WIDTHS = (6, 30, 78)  # of the table's columns
-
-
-@attrs.frozen
-class Verdict:
-    """What the tests of one mutant said with it and without it."""
-
-    name: str
-    mutant: Mutant
-    test: str
-    is_red_with_it: bool
-    is_clean_without: bool
-
-    @property
-    def is_good(self) -> bool:
-        """True if the mutant, and only the mutant, was noticed."""
-        return self.is_red_with_it and self.is_clean_without
-
-    @property
-    def words(self) -> str:
-        """red/clean, or what is wrong."""
-        red = "red" if self.is_red_with_it else "SURVIVES"
-        return f"{red}/{'clean' if self.is_clean_without else 'RED WITHOUT'}"
-
-
-def run_child(names: list[str]) -> dict[str, dict[str, bool]]:
-    """mutant ("" is none) -> test id -> passed; one child process for all, so that nothing of them stays here."""
-    command = [sys.executable, "-m", "tests.mutants", "--child", *names]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_MAX_S, check=False)
-    runs: dict[str, dict[str, bool]] = {name: {} for name in ["", *names]}
-    for line in done.stdout.splitlines():
-        if line.startswith(MARK):
-            name, word, test = line.removeprefix(MARK).split(" ", 2)
-            runs[name.removeprefix("none")][test] = word == "passed"
-    silent = [name for name, run in runs.items() if not run]
-    if silent:
-        raise SystemExit(f"no test ran for {silent}: {done.stdout}{done.stderr}")
-    return runs
-
-
-def _is_passed(test: str, run: Mapping[str, bool]) -> bool:
-    """A test id without its parameters stands for all of them."""
-    outcomes = [ok for each, ok in run.items() if each == test or each.startswith(f"{test}[")]
-    return bool(outcomes) and all(outcomes)
-
-
-def judge(bank: Mapping[str, Mutant]) -> list[Verdict]:
-    """A verdict for each test of each mutant."""
-    runs = run_child(list(bank))
-    verdicts = []
-    for name, mutant in bank.items():
-        for test in mutant.checks:
-            is_red = not _is_passed(test, runs[name])
-            verdicts.append(Verdict(name, mutant, test, is_red, _is_passed(test, runs[""])))
-    return verdicts
+SEEDS_MAX = 400
+SEARCH_MAX_S = 60  # short runs of one bug, and as long for full ones
+WIDTHS = (26, 52, 16, 24, 7)  # of the table's columns
 
 
 def table(verdicts: list[Verdict]) -> str:
-    """fault, function replaced, test, red/clean."""
-    rows = [("fault", "function replaced", "test", "with/without it")]
-    rows += [
-        (v.name, f"{v.mutant.module}.{v.mutant.function}", v.test.split("::")[1], v.words)
-        for v in verdicts
-    ]
+    """bug, what it is, who found it, in which run, seconds to the kill, verdict."""
+    rows: list[tuple[str, ...]] = [("bug", "what", "found by", "run", "s", "verdict")]
+    for verdict in verdicts:
+        where = "black box" if verdict.is_black_box else BUGS[verdict.name].what
+        run = "none recorded" if verdict.run is None else verdict.run.command
+        took = f"{verdict.seconds:.2f}"
+        rows.append((verdict.name, where, verdict.found or "-", run, took, verdict.words))
+    lines = []
+    for row in rows:
+        cells = [cell.ljust(width) for cell, width in zip(row, WIDTHS, strict=False)]
+        lines.append(" ".join([*cells, row[-1]]))
+    return "\n".join(lines)
+
+
+def real_runs() -> str:
+    """Every bug, and the real run that must find those that have one."""
     return "\n".join(
-        " ".join([*[cell.ljust(width) for cell, width in zip(row, WIDTHS, strict=False)], row[3]])
-        for row in rows
+        f"{name:26} {shlex.join(real.command(name)) if bug.real else '-'}"
+        for name, bug in BUGS.items()
     )
 
 
-class _Reporter:
-    """A pytest plugin that keeps the outcome of each test; pytest itself stays silent."""
-
-    def __init__(self) -> None:
-        self.outcomes: dict[str, bool] = {}
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Called by pytest for set-up, call and tear-down of each test."""
-        node = report.nodeid
-        self.outcomes[node] = self.outcomes.get(node, True) and not report.failed
+def run_real(names: list[str]) -> int:
+    """Real runs, one after another; exit code."""
+    bad = 0
+    for name in names:
+        verdict = real.judge(name)
+        print(verdict.line, flush=True)
+        bad += not verdict.is_good
+    return 1 if bad else 0
 
 
-def _run(tests: tuple[str, ...]) -> dict[str, bool]:
-    reporter = _Reporter()
-    options = [
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "--no-header",
-        "--tb=no",
-        "-rN",
-        f"--timeout={TEST_MAX_S}",
-    ]
-    pytest.main([*options, *tests], plugins=[reporter])
-    return reporter.outcomes
-
-
-def child(names: list[str]) -> None:
-    """Run the tests without a mutant, then each mutant's own with it; prints a line each."""
-    bank = {name: FAULTS[name] for name in names}
-    everything = tuple(dict.fromkeys(test for mutant in bank.values() for test in mutant.checks))
-    runs = {"none": _run(everything)}
-    for name, mutant in bank.items():
-        with operated(mutant) as places:
-            assert places, f"{name}: nothing was replaced"
-            runs[name] = _run(mutant.checks)
-    for name, run in runs.items():
-        for test, is_passed in run.items():
-            print(f"{MARK}{name} {'passed' if is_passed else 'failed'} {test}")
+def look_for(names: list[str]) -> int:
+    """Search killing runs and record them; exit code."""
+    runs = json.loads(SEEDS_FILE.read_text())
+    missing = 0
+    for key in keys_of(names):
+        found = search(key, seeds_max=SEEDS_MAX, seconds_max=SEARCH_MAX_S)
+        print(f"{key:40} {'NONE' if found is None else found.command}", flush=True)
+        missing += found is None
+        if found is not None:
+            runs[key] = [found.seed, found.events]
+    SEEDS_FILE.write_text(json.dumps(dict(sorted(runs.items())), indent=1) + "\n")
+    return 1 if missing else 0
 
 
 def main(arguments: list[str]) -> int:
     """Exit code: 0 if every mutant was noticed."""
-    if arguments[:1] == ["--child"]:
-        child(arguments[1:])
-        return 0
-    parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
-    parser.add_argument("--faults", action="store_true", required=True, help="C Disque's faults")
-    parser.add_argument("names", nargs="*", metavar="W-n", help="only these")
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.mutants",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--faults", action="store_true", help="C Disque's faults")
+    parser.add_argument("--list", action="store_true", help="names and real runs")
+    parser.add_argument("--real", action="store_true", help="real runs of those that have one")
+    parser.add_argument("--search", action="store_true", help="look for killing runs anew")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="only these")
     options = parser.parse_args(arguments)
-    unknown = [name for name in options.names if name not in FAULTS]
+    bank = FAULTS if options.faults else BUGS
+    unknown = [name for name in options.names if name not in bank]
     if unknown:
-        parser.error(f"unknown: {' '.join(unknown)}; there are {' '.join(FAULTS)}")
-    verdicts = judge({name: FAULTS[name] for name in options.names or FAULTS})
+        parser.error(f"unknown: {' '.join(unknown)}; there are {' '.join(bank)}")
+    names = options.names or list(bank)
+    if options.list:
+        print(real_runs())
+        return 0
+    if options.real:
+        return run_real([name for name in names if BUGS[name].real])
+    if options.faults:
+        tested = faults.judge({name: FAULTS[name] for name in names})
+        print(faults.table(tested))
+        return 0 if all(verdict.is_good for verdict in tested) else 1
+    if options.search:
+        return look_for(names)
+    verdicts = list(judge_all(recorded(), keys_of(names), options.jobs))
     print(table(verdicts))
-    return 0 if all(verdict.is_good for verdict in verdicts) else 1
+    bad = [verdict for verdict in verdicts if not verdict.is_good]
+    print(f"{len(verdicts) - len(bad)} of {len(verdicts)} runs kill as they should")
+    return 1 if bad else 0
 
 
 if __name__ == "__main__":

@@ -92,7 +92,7 @@ def _w10_one_sided(state: State, peer: NodeId, said: msg.Queued) -> None:
 def _w12_from_queueing(state: State, job: Job) -> None:
     """RETRY runs from queueing: for a job without DELAY from its creation."""
     copies.set_role(state, job, Role.DELIVERED)
-    queued_at = job.live_spec.ctime // 1_000_000
+    queued_at = job.ctime // 1_000_000
     end = max(state.now_ms, queued_at + job.retry_ms)
     job.leases = {**job.leases, state.self_id: (next_stamp(state, job), end)}
 

@@ -7,8 +7,9 @@ import pytest
 
 from disque.core import acks, ending, engine
 from disque.core import messages as msg
-from tests.mutants.__main__ import Verdict, judge, main, table
+from tests.mutants.__main__ import main
 from tests.mutants.bank import FAULTS, Checker, Mutant
+from tests.mutants.faults import Verdict, judge, table
 from tests.mutants.surgery import MissingError, core_modules, operated
 
 

@@ -20,9 +20,11 @@ from disque.core.job import Job, JobState
 from disque.core.jobid import JobId
 from disque.core.limits import Limits
 from disque.core.messages import Message
-from disque.core.state import State
+from disque.core.state import State, is_counted
+from disque.core.state import salted as core_salted
 from tests.sim.checks import NONE, Copy
 from tests.sim.ledger import value_of
+from tests.sim.logs import replay_into
 from tests.sim.streams import fresh_stream
 
 if TYPE_CHECKING:
@@ -68,6 +70,30 @@ def make_broker(world: World, node: Node, now_ms: int) -> tuple[Broker, Identity
     return broker, identity
 
 
+def stored_boot(node: Node) -> int:
+    """The newest boot number that nodes.conf tells of, 0 for none."""
+    return 0 if node.disk is None else nodesfile.parse(node.disk).boot
+
+
+def replayed(world: World, node: Node) -> State:
+    """What the node would know if it were restarted now with its log; nothing is changed."""
+    assert node.log is not None
+    own = node.broker.membership.identity
+    stored = nodesfile.StoredNodes() if node.disk is None else nodesfile.parse(node.disk)
+    dice = fresh_stream(world.profile.seed, f"replayed {node.index}")
+    broker = Broker(
+        settings=node.broker.settings,
+        identity=own,
+        stored=stored,
+        dice=dice,
+        now_ms=node.local_ms,
+    )
+    replay_into(broker, node.log.disk.copy(), f"kernel {node.log.kernel}", 0)
+    # another boot than the one since which all is there: as a start with its log whole
+    broker.restored(since=own.boot, boot=own.boot + 1)
+    return broker.engine.state
+
+
 def _hook_receive(world: World, node: Node, broker: Broker) -> None:
     """Let the watch see each message just before the engine handles it."""
     engine, watch = broker.engine, world.watch
@@ -75,6 +101,8 @@ def _hook_receive(world: World, node: Node, broker: Broker) -> None:
 
     def receive(peer: NodeId, boot: int, message: Message) -> None:
         known = engine.state.peers.get(peer)
+        if node.is_held:
+            return
         if known is None or boot >= known.boot:
             watch.received(node, message)
         handle(peer, boot, message)
@@ -135,7 +163,9 @@ def _is_dequeued(entry: Job) -> bool:
 def body_of(state: State, job: bytes) -> bytes | None:
     """The body of a live copy."""
     entry = state.jobs.get(JobId(job))
-    return None if entry is None else entry.body
+    body = None if entry is None else entry.body
+    # one that lies in the log alone was seen before
+    return body if isinstance(body, bytes) else None
 
 
 def job_ids(state: State) -> list[bytes]:
@@ -165,8 +195,34 @@ def counters(state: State) -> tuple[int, ...]:
 
 
 def live_ids(state: State) -> list[bytes]:
-    """Live copies."""
-    return [job for job, entry in state.jobs.items() if entry.state is not JobState.DONE]
+    """Live copies, those in quarantine included."""
+    live: list[bytes] = [job for job, entry in state.jobs.items() if not entry.is_done]
+    return [*live, *state.quarantine] if state.quarantine else live
+
+
+def aside_ids(state: State) -> list[bytes]:
+    """Copies in quarantine: they wait till the cluster has spoken (B2.8)."""
+    return list(state.quarantine)
+
+
+def salted(job: bytes, one: Node, two: Node) -> tuple[Node, Node]:
+    """Two nodes in the salted order of a job."""
+    first, _ = core_salted(JobId(job), (one.id, two.id))
+    return (one, two) if first == one.id else (two, one)
+
+
+def repair_rivals(node: Node, job: bytes) -> dict[str, int]:
+    """Other nodes that this one knows to have a copy and can reach, and the ms that its repair has waited for them."""
+    state = state_of(node)
+    repair, entry = state.repairs.get(JobId(job)), state.jobs.get(JobId(job))
+    if repair is None or entry is None or state.view.is_leaving:
+        return {}
+    waited = state.now_ms - repair.started_at
+    return {
+        peer: waited
+        for peer, claim in entry.claims.items()
+        if peer in state.up_set and is_counted(state, peer, claim)
+    }
 
 
 def moving_ids(state: State) -> list[bytes]:
@@ -177,6 +233,25 @@ def moving_ids(state: State) -> list[bytes]:
 def known_ids(state: State) -> Iterable[bytes]:
     """Everything with an entry or a tombstone."""
     return [*state.jobs, *state.tombstones, *state.long_tombstones]
+
+
+def observe(world: World, node: Node) -> dict[str, object]:
+    """What an observer of a real node asks for: members, counters, un-acked ids; times in ms."""
+    state = state_of(node)
+    members = state.view.members
+    # While somebody is forgotten a dummy stays till its TTL (M14): it counts for nothing here
+    dummies = len(state.dummies)
+    acked = len(state.undone) + (0 if world.nemesis.forgotten_ids else dummies)
+    return {
+        "members": sorted([n for n, m in members.items() if m.is_reachable or n == node.id]),
+        "failing": sorted([n for n, m in members.items() if m.is_suspect]),
+        "registered": len(state.jobs) - len(state.undone) - dummies + acked,
+        "queued": state.by_state[JobState.QUEUED],
+        "acked": acked,
+        "bytes": state.body_bytes,
+        # RETRY 0 and handed out: it waits for nothing but its expiry
+        "ids": [j.decode() for j, e in state.jobs.items() if not e.is_done and not e.is_kept_out],
+    }
 
 
 def is_in_doubt(world: World, node: Node, job: bytes) -> bool:
@@ -194,6 +269,8 @@ def disagreement(world: World) -> str | None:
     alive = {node.id: node for node in world.nodes if node.is_alive}
     for node in alive.values():
         view = node.broker.membership.view()
+        if state_of(node).quarantine:
+            return f"{node.name} has {len(state_of(node).quarantine)} jobs in quarantine"
         if view.members.keys() != alive.keys():
             return f"{node.name} lists {[m[:4] for m in view.members]}, alive are {[i[:4] for i in alive]}"
         for member in view.members.values():
@@ -210,7 +287,7 @@ def disagreement(world: World) -> str | None:
 def leftovers(world: World, node: Node, *, with_long: bool) -> dict[str, list[bytes]]:
     """What is still there by kind; long tombstones and what FORGET keeps count only if everything had its time."""
     state = state_of(node)
-    has_forgotten = bool(world.nemesis.forgotten)
+    has_forgotten = bool(world.nemesis.forgotten_ids)
     left: dict[str, list[bytes]] = {
         "short tombstones": list(state.tombstones),
         "marks": list(state.marks),

@@ -16,6 +16,8 @@ from tests.sim.ledger import Life
 LIVE = ("waiting", "active", "queued", "moving")
 ENDED = ("done", "dummy", "tombstone")
 KINDS = ("none", *LIVE, *ENDED)
+AT_ONCE_MAX = 2  # so often the end of a turn may show more than was known when a repair began
+STEP_IN_MS = 5000  # a holder leaves the repair of a job so long to the one before it
 
 
 @attrs.frozen
@@ -191,6 +193,59 @@ def s11_expiry_falls(job: bytes, before: Copy, after: Copy) -> Found:
     return None
 
 
+def s11_expiry_is_kept(job: bytes, copy: Copy, life: Life, now: int, slack_ms: int) -> Found:
+    """A copy that arrives brings what is left of its life, give or take the waits of links (M12)."""
+    most = life.added_at + life.command.ttl_ms + slack_ms
+    if copy.is_live and copy.expires_at > most:
+        return Violation("S11", job, f"lives {copy.expires_at - most} ms longer than its TTL")
+    return None
+
+
+def s12_forgotten_stay(before: Collection[str], after: Collection[str]) -> Found:
+    """Whom a node has forgotten it never lists again (M16)."""
+    back = [node for node in before if node not in after]
+    if back:
+        return Violation("S12", None, f"forgotten nodes {back} are known again")
+    return None
+
+
+def b28_comes_back_empty(live: Collection[bytes]) -> Found:
+    """A forgotten node that is met again has no live copy: all wait till the cluster has spoken (B2.8)."""
+    if live:
+        return Violation("B2.8", next(iter(live)), f"came back with {len(live)} live jobs")
+    return None
+
+
+def m19_cancelled_by_order(life: Life, purged_at: Collection[int], slack_ms: int) -> Found:
+    """A job is cancelled because a client said so, or by a purge that met it (M19)."""
+    if life.ordered("cancel", "whisper"):
+        return None
+    if any(at >= life.added_at - slack_ms for at in purged_at):
+        return None
+    return Violation(
+        "M19", life.id, "cancelled, but nobody ordered it, nor a purge of its queue since"
+    )
+
+
+def q9_counters_are_true(job: bytes, copy: Copy, deliveries: int, nacks: int) -> Found:
+    """No more dispatches and NACKs are known than there were (Q9)."""
+    for name, known, true in (
+        ("dispatches", copy.dispatches, deliveries),
+        ("NACKs", copy.nacks, nacks),
+    ):
+        if sum(known.values()) > true:
+            return Violation("Q9", job, f"{sum(known.values())} {name} known, there were {true}")
+    return None
+
+
+def b3_one_leads(job: bytes, leader: str, other: str, times: int) -> Found:
+    """Of two holders that know of each other the first in salted order repairs, the other waits 5 s (B3.5)."""
+    if times > AT_ONCE_MAX:
+        text = f"{leader} and {other} both make copies at once, for the {times}. time in this run"
+        return Violation("B3", job, text)
+    return None
+
+
 def s12_facts_rise(job: bytes, before: Copy, after: Copy) -> Found:
     """H, T, counters, dead and done only rise at a node that keeps its entry."""
     if before.kind == "none" or after.kind == "none" or after.kind == "tombstone":
@@ -357,6 +412,40 @@ def q6_not_lost(life: Life, now: int, *, is_in_doubt: bool = False) -> Found:
         life.id,
         f"answered ok at {life.ok_at} ms by n{life.node}, never delivered, no crash explains it",
     )
+
+
+def q7_log_is_memory(job: bytes, before: Copy, after: Copy, now: int) -> Found:
+    """A node that reads its log knows of a job what it knew when the log was written (Q7)."""
+    if before.kind == "none" or before.expires_at <= now:
+        return None
+    wrong = ""
+    if before.is_live != after.is_live or before.is_ended != after.is_ended:
+        wrong = f"{before.kind} became {after.kind}"
+    elif before.is_live and not set(before.holders) <= set(after.holders):
+        wrong = f"H was {before.holders}, is {after.holders}"
+    elif before.is_live and before.burials != after.burials:
+        wrong = f"burials were {before.burials}, are {after.burials}"
+    elif before.is_ended and before.reason != after.reason:
+        wrong = f"the reason was {before.reason}, is {after.reason}"
+    elif not before.retry_ms and before.dispatches and before.is_live and after.may_be_offered:
+        wrong = "RETRY 0 and dispatched, may be offered again"
+    elif before.kind == "moving" and after.may_be_offered:
+        wrong = "handed to another owner, may be offered again"
+    return Violation("Q7", job, f"by the log {wrong}") if wrong else None
+
+
+def q7_is_intact(node: str, why_not: str, *, is_intact: bool) -> Found:
+    """After a crash that took nothing that counted, a node knows that its log is whole."""
+    if is_intact:
+        return None
+    return Violation("Q7", None, f"{node} takes its log for incomplete: {why_not or 'another id'}")
+
+
+def q7_log_is_small(node: str, total: int, live: int, segment_bytes: int, heads: int) -> Found:
+    """The log takes at most 2.5 times its live bytes and two segments, each with its head."""
+    if total > 5 * live // 2 + 2 * segment_bytes + heads:
+        return Violation("Q7", None, f"{node}'s log of {total} bytes holds {live} live ones")
+    return None
 
 
 def q10_no_late_delivery(life: Life, now: int, grace_ms: int) -> Found:

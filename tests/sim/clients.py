@@ -14,6 +14,7 @@ import attrs
 from disque.core import commands as cmd
 from disque.core.jobid import JobId, make_job_id
 from disque.core.ready import ClientId, Delivery, Failure, Reply, Status
+from tests.sim.history import PATIENCE_MS
 from tests.sim.ledger import body_of
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 KNOWN_MAX = 60
 DEAD_QUEUE = b"dead"
-PATIENCE_MS = 6000  # an operation without a time-out of its own is given up after this
 
 
 @attrs.define(eq=False)
@@ -58,6 +58,8 @@ class Client:
             tuple[int, int, str, JobId, int]
         ] = []  # follow-ups: (at, order, kind, id, node)
         self._order = 0
+        self._issued = 0
+        self._muted = frozenset(world.profile.muted)
         self._is_booked = False
         kinds = world.profile.ops
         self._kinds, self._weights = list(kinds), list(kinds.values())
@@ -173,7 +175,7 @@ class Client:
             ttl_ms=ttl_ms,
             maxlen=5 if dice.random() < 0.03 else None,
             is_async=dice.random() < 0.1,
-            priority=4 if dice.random() < 0.8 else dice.randrange(10),
+            priority=4 if dice.random() < 0.8 or profile.is_plain else dice.randrange(10),
             max_deliveries=dice.choice((0, 0, 0, 2, 3)) if is_retried else 0,
             dead_queue=DEAD_QUEUE,
         )
@@ -193,27 +195,44 @@ class Client:
     # Doing
 
     def _issue(self, kind: str, command: cmd.Command, node: Node) -> None:
+        self._issued += 1
+        timeout = command.timeout_ms if isinstance(command, cmd.AddJob | cmd.GetJob) else 0
         if not node.is_alive:
+            self._think()
+            return
+        on_its_way = self.dice.randrange(0, 3)
+        leaves_after = None
+        if timeout and self.dice.random() < 0.02:
+            leaves_after = self.dice.randrange(timeout)
+        if self._is_muted(kind):
             self._think()
             return
         connection = self._connections.get(node.index)
         if connection is None:
             connection = self._connections[node.index] = self.world.new_client(self, node)
-        timeout = command.timeout_ms if isinstance(command, cmd.AddJob | cmd.GetJob) else 0
         operation = Operation(self, kind, command, node, connection, self.world.now, timeout)
         self.operation = operation
-        self.world.at(
-            self.world.now + self.dice.randrange(0, 3), lambda: self.world.deliver(operation)
-        )
-        if timeout and self.dice.random() < 0.02:
-            self.world.at(
-                self.world.now + self.dice.randrange(timeout),
-                lambda: self.give_up(operation, "left"),
-            )
+        self.world.history.invoked(operation)
+        self.world.at(self.world.now + on_its_way, lambda: self.world.deliver(operation))
+        if self.world.profile.is_plain:
+            return
+        if leaves_after is not None:
+            self._give_up_after(leaves_after, operation, "left")
         elif not timeout:
-            self.world.at(
-                self.world.now + PATIENCE_MS, lambda: self.give_up(operation, "no patience")
-            )
+            self._give_up_after(PATIENCE_MS, operation, "no patience")
+
+    def done_names(self) -> list[str]:
+        """The names of all operations that it has issued, muted ones included."""
+        return [f"{self.name}#{number}" for number in range(1, self._issued + 1)]
+
+    def _give_up_after(self, wait: int, operation: Operation, why: str) -> None:
+        self.world.at(self.world.now + wait, lambda: self.give_up(operation, why))
+
+    def _is_muted(self, kind: str) -> bool:
+        muted = self._muted
+        return bool(muted) and (
+            kind in muted or self.name in muted or f"{self.name}#{self._issued}" in muted
+        )
 
     def give_up(self, operation: Operation | None, why: str) -> None:
         """Disconnect while an operation waits: its outcome stays unknown to us."""
@@ -221,6 +240,7 @@ class Client:
             return
         operation.is_open = False
         self.operation = None
+        self.world.history.broken(operation, "cancelled")
         del self._connections[operation.node.index]
         self.world.disconnect(operation, why)
         self._think()
@@ -232,6 +252,7 @@ class Client:
         if operation is not None and operation.node is node:
             operation.is_open = False
             self.operation = None
+            self.world.history.broken(operation, "reset")
             self.home = self.dice.randrange(len(self.world.nodes))
             self._think()
 
@@ -241,6 +262,7 @@ class Client:
             return
         operation.is_open = False
         self.operation = None
+        self.world.history.answered(operation, reply)
         if isinstance(reply, Status) and operation.kind == "add":
             self._know(JobId(reply.text))
         elif isinstance(reply, list):

@@ -45,6 +45,14 @@ class Drainer(Client):
             "get", cmd.GetJob(queues, timeout_ms=self.dice.choice((200, 500)), count=20), self.node
         )
 
+    def done_names(self) -> list[str]:
+        """Nothing of it can be left out."""
+        return []
+
+    def _is_muted(self, kind: str) -> bool:
+        """The drain belongs to every run."""
+        return False
+
     def _somewhere(self) -> Node:
         """Mostly this node; an ack may go to any."""
         if self.dice.random() < 0.8:
@@ -55,6 +63,7 @@ class Drainer(Client):
         """Ack what came, then ask again."""
         operation.is_open = False
         self.operation = None
+        self.world.history.answered(operation, reply)
         if isinstance(reply, list):
             self.last_delivery = self.world.now
             self.acks += [JobId(each.id) for each in reply if isinstance(each, Delivery)]
@@ -84,6 +93,7 @@ class Drain:
     def _get_all(self) -> None:
         world = self.world
         world.story.add(world.now, "phase", "drain")
+        world.history.phase("drain")
         drainers = [Drainer(world, node) for node in self.nodes]
         world.clients.extend(drainers)
         for drainer in drainers:
@@ -93,10 +103,13 @@ class Drain:
         while world.now - max(d.last_delivery for d in drainers) < quiet:
             if world.now > end:
                 world.watch.found(Violation("DRAIN", None, f"jobs still come after {CAP_MS} ms"))
+                break
             world.run_until(world.now + STEP_MS)
         for drainer in drainers:
             drainer.is_stopped = True
         world.run_until(world.now + 1000)
+        world.history.is_drained = world.now <= end + quiet
+        world.history.observe("drain")
 
     def _judge_losses(self) -> None:
         world = self.world
@@ -134,6 +147,7 @@ class Drain:
     def _ack(self, node: Node, connection: ClientId, ids: tuple[JobId, ...]) -> None:
         for job in ids:
             self.world.watch.touched[job] = None
+        self.world.history.ordered("ack", node, {"ids": [job.decode() for job in ids]})
         node.broker.command(connection, cmd.AckJob(ids))
 
     def _wait_for_ends(self) -> None:
@@ -147,6 +161,7 @@ class Drain:
                 world.watch.found(
                     Violation("Q1", ids[0], f"{name} still has {len(ids)} jobs after {bound} ms")
                 )
+                break
             world.run_until(world.now + STEP_MS)
 
     def _unfinished(self) -> dict[str, list[bytes]]:
@@ -162,7 +177,7 @@ class Drain:
         """A move in doubt stays till its expiry, a dummy once there was a FORGET (M14), if it has tried enough."""
         kind = adapter.snapshot(adapter.state_of(node), JobId(job)).kind
         if kind == "dummy":
-            return bool(self.world.nemesis.forgotten)
+            return bool(self.world.nemesis.forgotten_ids)
         return kind == "moving" and adapter.is_in_doubt(self.world, node, job)
 
     def _age(self) -> None:
@@ -178,6 +193,7 @@ class Drain:
         before = world.watch.messages
         world.run_until(world.now + QUIET_WINDOW_MS)
         said = world.watch.messages - before
+        world.history.observe("end")
         world.watch.found(checks.q5_quiet(said, 4 * len(self.nodes) ** 2, QUIET_WINDOW_MS))
         for node in self.nodes:
             node.broker.engine.check()

@@ -5,11 +5,25 @@ It is the judge's memory, not any node's: who ever held a copy, who stored its e
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 import attrs
 
 from disque.core.commands import AddJob
+
+if TYPE_CHECKING:
+    from tests.sim.node import Node
+
+
+@attrs.frozen(eq=False)
+class Repairing:
+    """A holder sent a missing copy to a node. `rivals`: holders that it knew -> ms that it had waited for them."""
+
+    at: int
+    source: Node
+    target: Node
+    rivals: Mapping[str, int]
 
 
 @attrs.define(eq=False)
@@ -35,6 +49,8 @@ class Life:
     lost_at: int | None = None  # a crash took the last live copy
     deliveries: list[tuple[int, int]] = attrs.Factory(list)  # (at, node)
     own_deliveries: int = 0  # of those, from its own queue, not as a dead letter
+    repairs: list[Repairing] = attrs.Factory(list)
+    is_cancel_told: bool = False  # the history has the purge that met it as a cancel
     nack_delay_ms: int = 0  # the longest DELAY of a NACK
     orders: list[tuple[int, str, int]] = attrs.Factory(
         list

@@ -1,7 +1,8 @@
 """Node: one simulated process around a real Broker. It does what the server's loop does, in virtual time.
 
 Inputs collect in an inbox; a turn handles all of them, takes the batch and carries out its effects in the contract's
-order, one at a time, so that a crash may fall between any two. What survives a crash is the nodes file alone.
+order, one at a time, so that a crash may fall between any two. What survives a crash is the nodes file and the log, if
+the plan gives it one.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from typing import TYPE_CHECKING
 from cluster.ready import ConnId, Identity
 from disque.broker import Batch, Broker
 from tests.sim import adapter
+from tests.sim.logs import Crash, SimLog
 from tests.sim.network import Connection, End
+from tests.sim.storing import Storing
 
 if TYPE_CHECKING:
     from tests.sim.world import World
@@ -36,12 +39,15 @@ class Node:
             index
         ]  # what this machine's wall clock is off the true one
         self.disk: str | None = None  # nodes.conf
+        self.log = SimLog(world, self) if world.profile.log else None
+        self.storing: Storing | None = None  # of this life, if there is a log
         self.is_alive = False
         self.life = 0  # counts starts
         self.born_at = 0
         self.slow_ms = 0
         self.effects_left: int | None = None  # a crash waits in the middle of a batch
         self.back_after_ms = 1  # after such a crash
+        self.is_power = False  # the whole machine goes down with it
         self.snare = ""  # a type of message: the process crashes when it is about to send one
         self.ends: dict[ConnId, tuple[Connection, End]] = {}
         self.broker: Broker
@@ -64,18 +70,39 @@ class Node:
         self._is_turn_booked = False
         self._wake_at = None
         self.effects_left = None
+        self.is_power = False
         self.snare = ""
         self.broker, self.identity = adapter.make_broker(self.world, self, self.local_ms)
         self.world.watch.started(self)
+        if self.log is not None:
+            self._read_log(self.log)
         self.turn_with(_nothing)
 
+    def _read_log(self, log: SimLog) -> None:
+        self.storing = Storing(self, log)
+        found = log.boot(self.broker, adapter.stored_boot(self))
+        self.identity = own = self.broker.membership.identity
+        is_intact = own.since != own.boot
+        self.world.watch.durability.restarted(self, found, is_intact=is_intact)
+
+    @property
+    def is_held(self) -> bool:
+        """True while the log can't be written: then only membership lives."""
+        return self.storing is not None and self.storing.is_held
+
     def crash(self, *, is_silent: bool, was_safe: bool = False) -> None:
-        """End the process; memory is lost, and with it, as there is no log, every job.
+        """End the process, silently if the whole machine goes down; without a log every job is lost.
 
         `was_safe`: it had left the cluster and said that nobody needs anything from it any more.
         """
         assert self.is_alive
-        self.world.watch.crashing(self, was_safe=was_safe)
+        if self.log is None:
+            self.world.watch.crashing(self, was_safe=was_safe)
+        else:
+            self.world.watch.trace("crash", self.name)
+            self.world.watch.durability.crashing(self, is_power=is_silent)
+            self.log.crash(is_power=is_silent)
+        self.storing = None
         self.is_alive = False
         self._inbox.clear()
         self.world.network.crash(self, is_silent=is_silent)
@@ -116,8 +143,11 @@ class Node:
             action()
         batch = broker.take_ready()
         self.world.turns += 1
-        self.world.watch.turned(self, batch)
-        self._carry_out(batch)
+        if self.storing is not None:
+            self.storing.take(batch)
+        else:
+            self.world.watch.turned(self, batch)
+            self.carry_out(batch)
         if self.is_alive:
             self._book_wakeup()
 
@@ -134,27 +164,28 @@ class Node:
 
     # Effects
 
-    def _carry_out(self, batch: Batch) -> None:
+    def carry_out(self, batch: Batch) -> None:
+        """Let everything leave, one effect after the other."""
         world = self.world
         if batch.nodes_file is not None:
             self.disk = batch.nodes_file
         for dial in batch.dials:
             world.network.dial(self, dial)
         for conn, body in batch.frames:
-            if self._is_torn():
+            if self.is_torn():
                 return
             world.network.send(self, conn, body)
         for conn in batch.closes:
             world.network.close(self, conn)
         for client, reply in batch.replies:
-            if self._is_torn():
+            if self.is_torn():
                 return
             world.reply(self, client, reply)
         for note in batch.notes:
             world.watch.noted(self, note)
 
-    def _is_torn(self) -> bool:
-        """Crash here if a torn crash is due."""
+    def is_torn(self) -> bool:
+        """True, and it has crashed, if a torn crash is due here."""
         if self.effects_left is None:
             return False
         self.effects_left -= 1
@@ -163,9 +194,20 @@ class Node:
         self.world.story.add(
             self.world.now, "fault", self.name, (), "crash between two effects of one turn"
         )
-        self.crash(is_silent=False)
-        self.world.nemesis.torn(self)
+        self._die()
         return True
+
+    def in_disk(self, action: Callable[[], None]) -> None:
+        """Do something with the log; the process may crash in the middle of it."""
+        try:
+            action()
+        except Crash:
+            self.world.story.add(self.world.now, "fault", self.name, (), "crash in a disk's change")
+            self._die()
+
+    def _die(self) -> None:
+        self.crash(is_silent=self.is_power)
+        self.world.nemesis.torn(self)
 
     def take_frame(self, conn: ConnId, body: bytes, sent_at: int) -> None:
         """A frame arrives, unless this side has closed the connection meanwhile."""

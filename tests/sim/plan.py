@@ -1,22 +1,25 @@
 """Plan: what a seed draws before anything runs. The profile (swarm: each seed its own rates) and the timed faults.
 
-Everything here is plain data; `describe` prints it. Times are ms of simulated time from the start of the workload.
+Everything here is plain data; `describe` prints it, `to_json` writes it. Times are ms of simulated time from the start
+of the workload.
 """
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Mapping
+from typing import Any
 
 import attrs
 
-from tests.sim.streams import Streams
+from tests.sim.streams import Streams, fresh_stream
 
 CUTS = ("split", "oneway", "link", "flap")
 FAULTS = (
     *CUTS,
     *("reset", "crash", "torn", "leave", "clock", "slow", "forget", "join", "gone"),
-    *("pause", "purge", "whisper"),
+    *("pause", "purge", "whisper", "exile"),
 )
 SNARES = (
     "GotMove",
@@ -28,6 +31,13 @@ SNARES = (
     "Kept",
     "Unknown",
 )  # crash instead
+# With a log only
+POLICIES = ("always", "always", "everysec", "no")
+LOG_FAULTS = ("crash", "torn", "disk")
+# full: ENOSPC after n bytes; cut: it fails to write and to cut back; sync: fsync fails; crash: the process ends in the
+# middle of the n-th change; rewrite: BGREWRITEAOF
+DISK_FAULTS = ("full", "cut", "sync", "crash", "rewrite")
+NEVER_WITH_A_LOG = ("forget", "exile", "leave")
 CUT_MODES = ("vanish", "stall", "reset")
 
 OPS: Mapping[str, float] = {
@@ -112,6 +122,14 @@ class Profile:
     skew_ms: tuple[int, ...]  # wall clock of each node, spares too, off the true one
     is_ageing: bool  # run on till every TTL is over
     faults: tuple[Fault, ...]
+    # What is drawn, but not done: kinds of operations ("nack"), clients ("c3"), single operations ("c3#17")
+    muted: tuple[str, ...] = ()
+    is_plain: bool = False  # every job has the middle priority, and clients wait for every answer
+    events_wanted: int = (
+        0  # a short run: the workload ends early when the whole would go beyond; 0: no matter
+    )
+    log: str = ""  # appendfsync of all nodes; "": they keep no log
+    segment_bytes: int = 0
 
     def describe(self) -> str:
         """A few lines for people."""
@@ -123,18 +141,36 @@ class Profile:
             f"  payloads {rates} up to {chaos.late_max_ms} ms; {self.clients} clients, {self.length_ms / 1000:.0f} s",
             f"  RETRY {self.retries_ms} TTL {self.ttls_ms} limits {dict(self.limits)}",
         ]
+        if self.log:
+            lines.append(f"  a log, appendfsync {self.log}, segments of {self.segment_bytes} bytes")
         lines += [
             f"  {f.at / 1000:7.3f} {f.kind} {f.nodes} {f.span} ms {f.mode} {f.n or ''}".rstrip()
             for f in self.faults
         ]
         return "\n".join(lines)
 
+    def to_json(self) -> str:
+        """The plan as a file has it."""
+        return json.dumps(attrs.asdict(self), indent=1)
 
-def draw(seed: int) -> Profile:
-    """The plan of a seed."""
+    @classmethod
+    def from_json(cls, text: str) -> Profile:
+        """The plan that `to_json` wrote. Raises ValueError or TypeError for what is no plan."""
+        fields: dict[str, Any] = json.loads(text)
+        fields["chaos"] = Chaos(**fields["chaos"])
+        fields["faults"] = tuple(
+            Fault(**{**fault, "nodes": tuple(fault["nodes"])}) for fault in fields["faults"]
+        )
+        for name in ("latency_ms", "retries_ms", "ttls_ms", "skew_ms", "muted"):
+            fields[name] = tuple(fields[name])
+        return cls(**fields)
+
+
+def draw(seed: int, events_wanted: int = 0) -> Profile:
+    """The plan of a seed; a short one, of so many events at most, if that is wanted."""
     streams = Streams(seed)
     dice = streams["profile"]
-    nodes = dice.choices((1, 2, 3, 4, 5), (4, 16, 56, 12, 12))[0]
+    nodes = dice.choices((1, 2, 3, 4, 5, 6, 7), (4, 16, 54, 11, 11, 2, 2))[0]
     node_timeout = dice.choice((1000, 1500, 2000, 3000))
     length = dice.randrange(40_000, 80_000)
     clients = dice.randrange(3, 9)
@@ -143,7 +179,7 @@ def draw(seed: int) -> Profile:
     ops_wanted = dice.randrange(250, 700)
     is_ageing = dice.random() < 0.1
     faults = _draw_faults(streams["faults"], nodes, node_timeout, length, retries)
-    return Profile(
+    profile = Profile(
         seed=seed,
         nodes=nodes,
         node_timeout_ms=node_timeout,
@@ -164,6 +200,72 @@ def draw(seed: int) -> Profile:
         is_ageing=is_ageing,
         faults=faults,
     )
+    return _shorten(profile, events_wanted) if events_wanted else profile
+
+
+def with_log(profile: Profile) -> Profile:
+    """The same plan for nodes with a log: more crashes, and disks that fail.
+
+    Its draws are its own, so that the plan without a log stays as it is. Wall clocks don't jump: times in the log are
+    those of the wall clock.
+    """
+    dice = fresh_stream(profile.seed, "log")
+    policy = dice.choice(POLICIES)
+    faults = [fault for fault in profile.faults if fault.kind not in ("clock", *NEVER_WITH_A_LOG)]
+    kinds = [kind for kind in LOG_FAULTS if dice.random() < 0.7] or ["crash"]
+    for _ in range(dice.randrange(1, 5 if profile.events_wanted else 9)):
+        at = dice.randrange(0, max(1, profile.length_ms - 1500))
+        span = int(profile.node_timeout_ms * dice.choice((0.1, 0.5, 1.1, 2.0)))
+        faults.append(_draw_log_fault(dice, dice.choice(kinds), at, span, profile.nodes))
+    return attrs.evolve(
+        profile,
+        log=policy,
+        segment_bytes=dice.choice((1500, 6000, 30_000)),
+        faults=tuple(sorted(faults, key=_when)),
+    )
+
+
+def _draw_log_fault(dice: random.Random, kind: str, at: int, span: int, nodes: int) -> Fault:
+    node = (dice.randrange(nodes),)
+    mode, n = "", dice.randrange(1, 6)
+    if kind == "crash":
+        mode = dice.choice(("process", "power"))
+    elif kind == "disk":
+        mode = dice.choice(DISK_FAULTS)
+        span = min(span, 1500)
+        n = dice.choice((0, 100, 400)) if mode == "full" else n
+    return Fault(at=at, kind=kind, nodes=node, span=span, mode=mode, n=n)
+
+
+def _shorten(profile: Profile, events_wanted: int) -> Profile:
+    """The same weather in a small world: few nodes, gossip and back-offs that cost little, everything sooner."""
+    dice = fresh_stream(profile.seed, "short")
+    nodes = min(profile.nodes, dice.choice((2, 3, 3, 3, 3)))
+    length = dice.randrange(5_000, 12_000)
+    faults = [fault for fault in profile.faults if max(fault.nodes) < nodes]
+    chosen = sorted(dice.sample(faults, min(len(faults), dice.randrange(1, 6))), key=_when)
+    squeezed = [attrs.evolve(f, at=f.at * length // profile.length_ms) for f in chosen]
+    limits = {**profile.limits, "setack_max_ms": 2000, "heal_gap_max_ms": 2000}
+    spares = min(1, sum(fault.kind == "join" for fault in squeezed))
+    limits["repair_after_ms"] = dice.choice((0, 0, 0 if spares else 1000))
+    return attrs.evolve(
+        profile,
+        nodes=nodes,
+        node_timeout_ms=max(2000, profile.node_timeout_ms),
+        length_ms=length,
+        clients=min(profile.clients, 5),
+        think_ms=dice.choice((100, 200, 400)),
+        ttls_ms=(3_600_000, 10_000) if profile.is_ageing else profile.ttls_ms,
+        limits=limits,
+        spares=spares,
+        is_ageing=False,
+        faults=tuple(squeezed),
+        events_wanted=events_wanted,
+    )
+
+
+def _when(fault: Fault) -> tuple[int, str, tuple[int, ...]]:
+    return fault.at, fault.kind, fault.nodes
 
 
 def _draw_chaos(dice: random.Random, link_wait: int) -> Chaos:
@@ -189,7 +291,9 @@ def _draw_limits(dice: random.Random, link_wait: int) -> Mapping[str, int]:
     limits |= {"heal_gap_max_ms": 4000, "move_ask_max_ms": 4000, "refused_for_ms": 3000}
     limits["repair_after_ms"] = dice.choice((0, 1000, 5000))
     if dice.random() < 0.1:  # memory is tight
-        limits["maxmemory_bytes"] = ((1 << 20) + 1000 * dice.choice((10, 40))) * 4 // 3
+        used = (1 << 20) + 1000 * dice.choice((10, 40))
+        # new jobs go to peers beyond it, or are refused and acks evicted
+        limits["maxmemory_bytes"] = used * dice.choice((133, 108)) // 100
     choices: tuple[tuple[str, tuple[int, ...]], ...] = (
         ("message_entries_max", (1, 3, 500)),
         ("message_bytes_max", (200, 1 << 20)),
@@ -224,7 +328,7 @@ def _draw_faults(
     kinds = _draw_kinds(dice, nodes)
     count = dice.randrange(4, 17) if kinds else 0
     faults = []
-    left = {"forget": 1, "join": 2}  # of these kinds no more
+    left = {"forget": 1, "join": 2, "exile": 1}  # of these kinds no more
     for _ in range(count):
         kind = dice.choice(kinds)
         if kind in left:
@@ -235,7 +339,7 @@ def _draw_faults(
         unit = dice.choice((node_timeout, retries[0]))
         span = int(unit * dice.choice((0.3, 0.9, 1.1, 2.0, 3.0)))
         faults.append(_draw_fault(dice, kind, at, span, nodes))
-    return tuple(sorted(faults, key=lambda fault: (fault.at, fault.kind, fault.nodes)))
+    return tuple(sorted(faults, key=_when))
 
 
 def _draw_kinds(dice: random.Random, nodes: int) -> list[str]:
@@ -246,7 +350,7 @@ def _draw_kinds(dice: random.Random, nodes: int) -> list[str]:
     ):  # without a log, each crash is a loss: half the seeds do without, and are judged harder
         can = [kind for kind in can if kind not in ("crash", "torn", "leave", "forget")]
     if nodes < 3 or dice.random() < 0.7:
-        can = [kind for kind in can if kind != "forget"]
+        can = [kind for kind in can if kind not in ("forget", "exile")]
     if dice.random() < 0.6:  # these disturb what clients do: most seeds do without
         can = [kind for kind in can if kind not in ("pause", "purge", "whisper")]
     kinds = [kind for kind in can if dice.random() < 0.6]

@@ -116,6 +116,43 @@ def test_s11_finds_a_long_lease_and_a_rising_expiry() -> None:
     )
 
 
+def test_s11_finds_a_copy_that_outlives_its_ttl() -> None:
+    most = 61_000 + 10
+    assert checks.s11_expiry_is_kept(JOB, copy("active", expires_at=most + 1), life(), 0, 10)
+    assert not checks.s11_expiry_is_kept(JOB, copy("active", expires_at=most), life(), 0, 10)
+    assert not checks.s11_expiry_is_kept(JOB, copy("done", expires_at=most + 1), life(), 0, 10)
+
+
+def test_s12_finds_a_forgotten_node_that_is_known_again() -> None:
+    assert checks.s12_forgotten_stay({"a", "b"}, {"a"})
+    assert not checks.s12_forgotten_stay({"a"}, {"a", "b"})
+
+
+def test_b28_finds_live_jobs_of_a_node_that_comes_back() -> None:
+    assert checks.b28_comes_back_empty([JOB])
+    assert not checks.b28_comes_back_empty([])
+
+
+def test_m19_finds_a_job_that_nobody_cancelled() -> None:
+    slack = 10
+    assert checks.m19_cancelled_by_order(life(), [], slack)
+    assert checks.m19_cancelled_by_order(life(), [989], slack)
+    assert not checks.m19_cancelled_by_order(life(), [990], slack)
+    assert not checks.m19_cancelled_by_order(life(orders=[(1200, "cancel", 0)]), [], slack)
+
+
+def test_q9_finds_counters_above_the_truth() -> None:
+    counted = copy("active", dispatches={"a": 1, "b": 1}, nacks={"a": 1})
+    assert checks.q9_counters_are_true(JOB, counted, 1, 1)
+    assert checks.q9_counters_are_true(JOB, counted, 2, 0)
+    assert not checks.q9_counters_are_true(JOB, counted, 2, 1)
+
+
+def test_b3_finds_two_that_repair_at_once_more_than_now_and_then() -> None:
+    assert checks.b3_one_leads(JOB, "n0", "n1", checks.AT_ONCE_MAX + 1)
+    assert not checks.b3_one_leads(JOB, "n0", "n1", checks.AT_ONCE_MAX)
+
+
 @pytest.mark.parametrize(
     "change",
     [

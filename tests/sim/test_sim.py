@@ -14,7 +14,11 @@ from tests.sim.run import run_seed
 from tests.sim.streams import Streams
 
 ROOT = Path(__file__).parents[2]
-_DIGESTS = "from tests.sim.run import run_seed; print(*(run_seed(s, wants_digest=True).digest for s in (3, 7)))"
+_DIGESTS = """
+from tests.sim.run import run_seed
+print(*(run_seed(s, wants_digest=True).digest for s in (3, 7)))
+print(run_seed(3, events_wanted=5000, has_log=True, wants_digest=True).digest)
+"""
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 _NO_FACTS_MS = 1000
 _SPEC = JobSpec(
     queue=b"q0",
-    ctime=1,
     retry_ms=0,
     replicate=1,
     is_explicit=True,
@@ -59,6 +58,9 @@ def whisper(world: World, target: Node, dice: random.Random, job: JobId | None =
     target.turn_with(
         lambda: target.broker.engine.receive(speaker.id, speaker.identity.boot, message)
     )
+    if isinstance(message, msg.SetAck | msg.GotAck | msg.DelJob | msg.KeepDummy):
+        world.watch.whispered_end(target, job)
+        world.history.whispered_end(target, job.decode())
     world.watch.trace("whisper", f"{speaker.name}>{target.name}", (job,), (message,))
 
 
@@ -119,7 +121,8 @@ def _copy(kind: type[Any]) -> Callable[[State, Node, JobId], msg.Message | None]
 
 
 def _copy_of(kind: type[Any], state: State, entry: Job) -> msg.Message:
-    copy: msg.Message = kind(entry.id, entry.live_spec, entry.body or b"", facts_of(state, entry))
+    body, facts = entry.body or b"", facts_of(state, entry)
+    copy: msg.Message = kind(entry.id, entry.live_spec, entry.ctime, body, facts)
     return copy
 
 
@@ -151,7 +154,7 @@ def _move(state: State, speaker: Node, job: JobId) -> msg.Message | None:
         return None  # it would make a job out of nothing
     numbers = adapter.state_of(speaker)
     spec = entry.spec or _SPEC
-    return msg.Move(1, state.boot, numbers.now_ms, 1, job, spec, b"", 1000)
+    return msg.Move(1, state.boot, numbers.now_ms, 1, job, spec, 1, b"", 1000)
 
 
 _Maker: TypeAlias = "Callable[[State, Node, JobId], msg.Message | None]"

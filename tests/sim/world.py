@@ -10,10 +10,11 @@ from collections import Counter
 from collections.abc import Callable
 
 from disque.core import commands as cmd
-from disque.core.ready import ClientId, Reply
+from disque.core.ready import ClientId, Failure, Reply
 from tests.sim import adapter
 from tests.sim.clients import Client, Operation
 from tests.sim.faults import Nemesis
+from tests.sim.history import Recorder
 from tests.sim.network import Network
 from tests.sim.node import Node
 from tests.sim.plan import Profile
@@ -22,6 +23,7 @@ from tests.sim.streams import Streams
 from tests.sim.watch import Watch
 
 EVENTS_MAX = 2_000_000  # a run with more is stuck in a loop
+EVENTS_OVER = 40  # a short run with so many times the wanted number, too
 
 
 class StuckError(Exception):
@@ -51,6 +53,7 @@ class World:
         self.network = Network(
             profile, self.streams, self.story, self.nodes, self.at, adapter.is_payload
         )
+        self.history = Recorder(self)
         self.watch = Watch(self)
         self.nodes.extend(Node(self, index) for index in range(profile.nodes + profile.spares))
         self.clients = [Client(self, index) for index in range(profile.clients)]
@@ -72,11 +75,12 @@ class World:
     def run_until(self, end: int) -> None:
         """Handle all events up to this time; raises StuckError over EVENTS_MAX in a run."""
         heap = self._heap
+        most = EVENTS_OVER * self.profile.events_wanted or EVENTS_MAX
         while heap and heap[0][0] <= end:
             self.now, _, action = heapq.heappop(heap)
             self.network.now = self.now
             self.events += 1
-            if self.events > EVENTS_MAX:
+            if self.events > most:
                 raise StuckError(f"{self.events} events by {self.now} ms")
             action()
         self.now = self.network.now = end
@@ -103,11 +107,19 @@ class World:
         if not operation.is_open or operation.connection not in self._open:
             return
         node = operation.node
+        if node.is_held:
+            self.refuse_held(operation)
+            return
         operation.taken_at = self.now
         operation.life = node.life
         self._open[operation.connection] = operation
         self.operations[operation.kind] += 1
         self.watch.commanded(operation)
+        if isinstance(operation.command, cmd.AddJob) and node.broker.engine.is_out_of_memory():
+            self.outcomes["OOM"] += 1
+            self.watch.refused(operation)
+            self.reply(node, operation.connection, Failure("OOM", "as the server says it"))
+            return
         node.broker.command(operation.connection, operation.command)
         if operation.timeout_ms and isinstance(operation.command, cmd.AddJob | cmd.GetJob):
             self.watch.expect_answer(operation)
@@ -121,6 +133,24 @@ class World:
         operation.taken_at = None
         wait = self.streams["replies"].randrange(0, 3)
         self.at(self.now + wait, lambda: operation.client.answered(operation, reply))
+
+    def refuse_held(self, operation: Operation) -> None:
+        """The shell of a node that can't write its log refuses every command."""
+        self._open[operation.connection] = operation
+        self.outcomes["MISCONF"] += 1
+        self.reply(
+            operation.node, operation.connection, Failure("MISCONF", "as the server says it")
+        )
+
+    def fail_waiting(self, node: Node, answered: list[ClientId]) -> None:
+        """Whoever waits for a node that can't write its log waits no longer, but for those whose reply is held."""
+        waiting = [
+            operation
+            for connection, operation in self._open.items()
+            if operation and operation.node is node and connection not in answered
+        ]
+        for operation in waiting:
+            operation.client.give_up(operation, "MISCONF")
 
     def operation_of(self, connection: ClientId) -> Operation | None:
         """What waits on a connection."""

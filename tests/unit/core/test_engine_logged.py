@@ -264,6 +264,38 @@ def test_a_record_that_replay_passed_over_is_no_place_of_its_id() -> None:
     assert after.engine.segment_of(id_) == 3
 
 
+def test_a_move_in_doubt_for_good_stays_so_when_it_is_said_again() -> None:
+    """D3-1: else a restart makes this node the owner again, of a job that the peer may have delivered."""
+    node, id_ = node_with("moving", UP)
+    node.see(view(cut=(B, C)))
+    node.see(view(up=(B, C), boots={B: BOOT + 1}, sinces={B: BOOT + 1}))
+    assert not any(peer.moves for peer in node.state.peers.values())
+    after = rebuilt(node)
+    assert after.job(id_).state is JobState.MOVING
+    after.advance(60_000)
+    assert after.get() == []
+    assert rebuilt(after).job(id_).state is JobState.MOVING
+
+
+def test_dead_letters_come_back_from_the_log_as_such() -> None:
+    """D3-2: counted for the queue in which they lie."""
+    node = Node(view())
+    node.do(cmd.AddJob(b"q", b"x", 0, replicate=1, retry_ms=RETRY_MS, max_deliveries=1))
+    (given,) = node.get()
+    node.do(cmd.Nack((JobId(given.id),)))
+    assert node.job(JobId(given.id)).is_dead
+    for records in (node.records, said_again(node)):
+        after = Node(view(), boot=BOOT + 1, since=BOOT, now_ms=node.now_ms)
+        for record in records:
+            after.engine.restore(record)
+        after.engine.restored()
+        after.engine.check()
+        after.advance(1_000)
+        dead = node.job(JobId(given.id)).live_spec.dead_queue
+        assert [each.id for each in after.get(dead)] == [given.id]
+        assert after.state.tallies[dead].copies == 1
+
+
 def test_a_record_tells_whose_it_is() -> None:
     assert Record("gone", (job_id(1),)).id == job_id(1)
     assert Record("flush", ()).id is None

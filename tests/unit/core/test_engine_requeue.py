@@ -566,32 +566,3 @@ def test_a_job_isnt_lost_when_its_origin_dies() -> None:
         node.job(next(iter(node.state.jobs))).state for node in list(world.nodes.values())[1:]
     ]
     assert states == [JobState.ACTIVE, JobState.ACTIVE]
-
-
-def test_the_winner_of_a_tie_says_so_again_in_case_its_answer_was_lost() -> None:
-    """Finding 12 of the partitions' issue: else two copies lie queued for ever while the link stands."""
-    id_ = salted_id((A, B), first=A)
-    node = Node(view(up=(B,)))
-    node.hear(B, copy(id_, A, B))
-    node.do(cmd.Enqueue((id_,)))
-    node.clear()
-    for _ in range(3):  # a rival that repeats itself adds nothing
-        node.hear(B, msg.Queued(id_, facts(A, B, is_queued=True)))
-    assert len(node.told(msg.Queued)) == 3
-    node.clear()
-    node.advance(100_000)
-    assert len(node.told(msg.Queued)) == 3
-    assert not node.state.ties
-
-
-def test_a_tie_is_over_once_our_copy_is_queued_no_more() -> None:
-    id_ = salted_id((A, B), first=A)
-    node = Node(view(up=(B,)))
-    node.hear(B, copy(id_, A, B))
-    node.do(cmd.Enqueue((id_,)))
-    node.hear(B, msg.Queued(id_, facts(A, B, is_queued=True)))
-    node.get()
-    node.clear()
-    node.advance(1_500)
-    assert node.told(msg.Queued) == []
-    assert not node.state.ties

@@ -1,0 +1,24 @@
+"""Short runs that once failed, by what was wrong then."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.sim.run import run_seed
+
+ONCE_FAILED = {
+    58: "a job that was queued and given on in one turn lay queued nowhere: QUEUED overtook YOURJOBS",
+    162: "a tombstone went at the job's expiry, a frame that left before came later",
+    255: "checker: the job was on its way between nodes while others asked",
+    280: "checker: copies counted by an ADDJOB that was answered by a hand-out",
+    384: "simulator: one living node of two never heard that a pause was over",
+    440: "checker: a default REPLICATE at a leaving node promises one copy less",
+    971: "checker: a NACK with DELAY of what was never handed out means nothing",
+    502: "checker: the same, for a job that was handed out",
+}
+
+
+@pytest.mark.parametrize("seed", ONCE_FAILED)
+def test_a_run_that_once_failed_is_clean(seed: int) -> None:
+    result = run_seed(seed, events_wanted=5_000)
+    assert result.violation is None, result.story
