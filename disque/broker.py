@@ -267,7 +267,12 @@ class Broker:
                 payload = wire.encode(part)
                 for peer in peers:
                     self.membership.send(peer, payload)
-        self.membership.set_left(self._view.is_leaving and self.engine.is_safe_to_stop())
+        if not self._view.is_leaving:
+            self.membership.set_left(False)
+        elif self.engine.is_safe_to_stop():
+            self.membership.set_left(
+                True
+            )  # from now on it may hear an ack, but never keeps a copy again
         cluster = self.membership.take_ready()
         replies = self._readable(engine.replies)
         notes, self._notes = [*self._notes, *cluster.notes], []

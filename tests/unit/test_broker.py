@@ -120,3 +120,19 @@ def test_statements_leave_with_their_bodies_and_without_what_cant_be_read() -> N
     assert [(each.id, each.body) for each in said if isinstance(each, msg.ReplJob)] == [
         (ids[0], b"x" * 300)
     ]
+
+
+def test_who_has_left_has_left_although_acks_still_reach_it() -> None:
+    """Found by the soak: a node that is safe to stop hears one more ack, and is stopped at that moment."""
+    broker = make(Disk())
+    broker.set_leaving(True)
+    broker.advance(NOW + 60_000)
+    broker.take_ready()
+    assert broker.is_safe_to_stop()
+    assert broker.membership.is_left_told
+    broker.command(ME, cmd.AddJob(b"q", b"x", 0, replicate=1, retry_ms=10_000))
+    broker.take_ready()
+    assert broker.membership.is_left_told
+    broker.set_leaving(False)
+    broker.take_ready()
+    assert not broker.membership.is_left_told
