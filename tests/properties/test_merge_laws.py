@@ -198,6 +198,7 @@ def jobs(draw: st.DrawFn) -> Job:
     return Job(
         id=ID,
         spec=spec(),
+        ctime=1,
         body=b"body",
         state=JobState.ACTIVE,
         expires_at=NOW + draw(st.integers(DAY_MS - 2, DAY_MS)),
@@ -400,5 +401,11 @@ def test_news_of_a_nack_covers_leases_that_the_nacker_never_knew() -> None:
 
 def _plain_job() -> Job:
     return Job(
-        id=ID, spec=spec(), body=b"", state=JobState.ACTIVE, expires_at=NOW + DAY_MS, holders=(A, B)
+        id=ID,
+        spec=spec(),
+        ctime=1,
+        body=b"",
+        state=JobState.ACTIVE,
+        expires_at=NOW + DAY_MS,
+        holders=(A, B),
     )
