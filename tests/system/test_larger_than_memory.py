@@ -20,7 +20,7 @@ pytestmark = pytest.mark.system
 
 # 80 MB; of them 16 may wait in memory for their sync, beside maxmemory.
 BODIES = Bodies(large_body, 800, 10)
-GROWTH_MB_MAX = 45.0
+GROWTH_MB_MAX = 65.0
 FLAGS = (*LOG, "--maxmemory", "8mb")
 
 
