@@ -67,9 +67,8 @@ def failed(state: State, meeting: Meeting, reason: str) -> None:
     elif not meeting.is_by_hand and reason.startswith((handshake.WRONG_ID, handshake.FORGOTTEN)):
         end(state, meeting)
     elif where not in state.meetings and meeting.is_by_hand:
-        state.meetings[where] = (
-            meeting  # `dialed` took it out; who was forgotten may come back as another
-        )
+        # `dialed` took it out; who was forgotten may come back as another.
+        state.meetings[where] = meeting
     if is_self or not meeting.is_by_hand:
         return
     forgetter = handshake.forgetter_in(reason)

@@ -270,9 +270,8 @@ class Broker:
         if not self._view.is_leaving:
             self.membership.set_left(False)
         elif self.engine.is_safe_to_stop():
-            self.membership.set_left(
-                True
-            )  # from now on it may hear an ack, but never keeps a copy again
+            # From now on it may hear an ack, but never keeps a copy again.
+            self.membership.set_left(True)
         cluster = self.membership.take_ready()
         replies = self._readable(engine.replies)
         notes, self._notes = [*self._notes, *cluster.notes], []

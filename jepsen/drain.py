@@ -49,9 +49,8 @@ class Drain:
     retry_max_s: int
     limit_s: float = 300.0
     leaves_delivered: bool = False  # RETRY 0: what was handed out and not acked stays until its TTL
-    is_core: bool = (
-        False  # the others are dead for ever, and their share of the acks waits for them
-    )
+    # the others are dead for ever, and their share of the acks waits for them
+    is_core: bool = False
     _began_s: float = 0.0
     _last_delivery_s: float = 0.0
     _is_over: bool = False

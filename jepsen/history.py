@@ -52,9 +52,8 @@ class Op:
     f: str
     value: Mapping[str, Any]
     node: str = ""  # "n1" ...; "" for the nemesis
-    error: str = (
-        ""  # of FAIL and INFO: the RESP error line, or timeout, refused, reset, eof, cancelled
-    )
+    # of FAIL and INFO: the RESP error line, or timeout, refused, reset, eof, cancelled
+    error: str = ""
 
     def to_line(self) -> str:
         """This event as one line of JSON, without the newline; the fields in order, empty ones left out."""

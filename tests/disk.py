@@ -52,9 +52,8 @@ class MemoryDisk:
     sync_errors: int = 0
     aside_errors: int = 0
     read_errors: dict[int, None] = attrs.Factory(dict)  # segments
-    crash_in: int | None = (
-        None  # operations that change something, till a Crash in the middle of one
-    )
+    # operations that change something, till a Crash in the middle of one
+    crash_in: int | None = None
     changes: int = 0
     appends: int = 0
     syncs: int = 0

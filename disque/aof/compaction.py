@@ -62,13 +62,11 @@ class Compaction:
         self._boundary = 0  # segments below it go
         self._again: list[bytes] = []  # said in a write that failed
         self._looked = 0
-        self._carry = (
-            0  # bytes that the last step might have said and hasn't, or the other way round
-        )
+        # bytes that the last step might have said and hasn't, or the other way round
+        self._carry = 0
         self.is_rewrite = False
-        self.is_damaged = (
-            False  # the last one met damage, and took the engine's word for what lay there
-        )
+        # the last one met damage, and took the engine's word for what lay there
+        self.is_damaged = False
         self.copied_bytes = 0
 
     @property

@@ -214,7 +214,7 @@ class Engine:
             self.state.since = since
         yield from returning.restore_quarantine(self.state)
         yield from restoring.finish_restoring(self.state)
-        restoring.queue_again(self.state, queued)
+        yield from restoring.queue_again(self.state, queued)
 
     def set_logged(self, is_logged: bool) -> None:
         """Whether records are stored: then leases are among them."""

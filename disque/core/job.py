@@ -126,9 +126,8 @@ class Job:
 
     id: JobId
     spec: JobSpec | None
-    ctime: (
-        int  # ms x 1,000,000, unique and rising at the node that created it (M1); 0 without a spec
-    )
+    # ms x 1,000,000, unique and rising at the node that created it (M1); 0 without a spec
+    ctime: int
     body: bytes | Paged | None  # None once done
     state: JobState
     expires_at: int  # ms (M12)

@@ -189,9 +189,11 @@ def _clamp(state: State, job: Job) -> None:
     book(state, job)
 
 
-def queue_again(state: State, ids: Iterable[bytes]) -> None:
-    """After a clean stop: these go back into their queues as they were, without any asking."""
-    for id_ in ids:
+def queue_again(state: State, ids: Iterable[bytes]) -> Iterator[None]:
+    """After a clean stop: these go back into their queues as they were, without any asking. Yields between steps."""
+    for at, id_ in enumerate(ids):
+        if at % _STEP_JOBS == 0:
+            yield
         job = state.jobs.get(JobId(id_))
         if job is not None and job.state is JobState.ACTIVE and may_queue(state, job):
             job.is_unsure = False

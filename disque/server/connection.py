@@ -131,9 +131,8 @@ class Client:
         self.decoder = decoder
         self.dialect: Dialect | None = None  # None: RESP's
         self.wants_writer = wants_writer  # called when a write was short and no writer task runs
-        self.on_flushed: Callable[[], None] | None = (
-            None  # called whenever nothing is left to be sent
-        )
+        # called whenever nothing is left to be sent
+        self.on_flushed: Callable[[], None] | None = None
         self.address = ""
         self.local_host = ""
         self.is_local = False  # loopback or unix socket

@@ -30,9 +30,8 @@ class Bounds:
     # derived, 2 node timeouts + 1 s: what links may hold a job back on its way, while its life runs on
     ttl_slack_ms: int = 0
     lease_percent: int = 90  # of RETRY, before which nobody gets the job again
-    race_ms: int = (
-        1_000  # a WORKING so short before a hand-out may have crossed an ask (500 ms) of a holder
-    )
+    # a WORKING so short before a hand-out may have crossed an ask (500 ms) of a holder
+    race_ms: int = 1_000
     delay_slack_ms: int = 20  # clocks of client and server, rounding
     answer_ms: int = 1_000  # an available node answers an ADDJOB REPLICATE 1 within
     available_percent: int = 99  # of those calls

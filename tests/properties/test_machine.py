@@ -120,9 +120,8 @@ class Machine(RuleBasedStateMachine):
         self.world.order = None
         self.may_crash = may_crash  # a lost memory excuses much: most runs go without
         self.may_leave = may_leave
-        self.is_quiet = (
-            is_quiet  # at the end nobody consumes for a while, so that Q3 and Q4 can be looked at
-        )
+        # at the end nobody consumes for a while, so that Q3 and Q4 can be looked at
+        self.is_quiet = is_quiet
         self.world.settle()
         self.add(**first)
 

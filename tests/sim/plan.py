@@ -125,9 +125,8 @@ class Profile:
     # What is drawn, but not done: kinds of operations ("nack"), clients ("c3"), single operations ("c3#17")
     muted: tuple[str, ...] = ()
     is_plain: bool = False  # every job has the middle priority, and clients wait for every answer
-    events_wanted: int = (
-        0  # a short run: the workload ends early when the whole would go beyond; 0: no matter
-    )
+    # a short run: the workload ends early when the whole would go beyond; 0: no matter
+    events_wanted: int = 0
     log: str = ""  # appendfsync of all nodes; "": they keep no log
     segment_bytes: int = 0
 
