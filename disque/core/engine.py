@@ -83,6 +83,7 @@ from disque.core.state import (
     State,
     Sweep,
     Tally,
+    Tie,
     Tombstone,
     Walk,
     fail,
@@ -388,13 +389,14 @@ def flush_all(state: State) -> None:
     record(state, "flush")
     sleepers: list[Sleeper] = [*state.tombstones.values(), *state.long_tombstones.values()]
     sleepers += [*state.marks.values(), *state.queues.values(), *state.peers.values()]
+    sleepers += state.ties.values()
     for sleeper in sleepers:
         state.agenda.cancel(sleeper)
     for peer in state.peers.values():
         peer.moves.clear()
         peer.moves_in.clear()
     pools: tuple[dict[Any, Any], ...] = (
-        state.jobs, state.undone, state.dummies, state.dummy_answers, state.spent, state.asks,
+        state.jobs, state.undone, state.dummies, state.dummy_answers, state.spent, state.asks, state.ties,
         state.tombstones, state.long_tombstones, state.marks, state.queues, state.tallies, state.expired,
         state.offered, state.hungry, state.quarantine,
     )  # fmt: skip
@@ -575,5 +577,6 @@ _DUE: Mapping[type[Any], Callable[[State, Any], None]] = {
     Pager: logged.pager_due,
     Returning: returning.returning_due,
     Inquiry: asking.inquiry_due,
+    Tie: requeue.tie_due,
     _QueueSweep: _queue_sweep_due,
 }

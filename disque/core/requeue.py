@@ -30,9 +30,11 @@ from disque.core.delivery import (
     unqueue,
 )
 from disque.core.job import Job, JobState
+from disque.core.jobid import JobId
 from disque.core.state import (
     Ask,
     State,
+    Tie,
     rank,
     reachable,
     salted,
@@ -40,6 +42,8 @@ from disque.core.state import (
     wake,
 )
 
+TIE_MS = 1_000  # a peer with a queued copy of its own hears again that it must go: after 1, 4, 16 s
+TIE_TIMES_MAX = 4
 PAUSED_RETRY_0_MS = 1_000  # an owner whose queue takes nothing looks again after this
 
 
@@ -200,12 +204,40 @@ def on_queued(state: State, peer: NodeId, said: msg.Queued | msg.Told) -> None:
         return
     if job.state is JobState.QUEUED:
         if salted(job.id, (state.self_id, peer))[0] == state.self_id:
-            _say(state, peer, job, msg.Queued)
+            _stay_queued(state, peer, job)
             return
         unqueue(state, job)
+        _say(state, peer, job, msg.Told)
     elif has_news_for(state, job, said.facts):
         _say(state, peer, job, msg.Told)
     _leave_to(state, job, peer)
+
+
+def _stay_queued(state: State, peer: NodeId, job: Job) -> None:
+    """Of two queued copies the peer's must go: tell it till it says that it is gone, a few times at most."""
+    _say(state, peer, job, msg.Queued)
+    if (job.id, peer) not in state.ties:
+        tie = state.ties[job.id, peer] = Tie(job, peer)
+        wake(state, tie, state.now_ms + TIE_MS)
+
+
+def tie_due(state: State, tie: Tie) -> None:
+    """The peer hasn't said that its queued copy is gone."""
+    job = tie.job
+    is_open = state.jobs.get(job.id) is job and job.state is JobState.QUEUED
+    if not is_open or tie.times_said >= TIE_TIMES_MAX or tie.peer not in state.up:
+        # a peer that can't be reached hears of it by the walk that follows
+        del state.ties[job.id, tie.peer]
+        return
+    _say(state, tie.peer, job, msg.Queued)
+    wake(state, tie, state.now_ms + (TIE_MS << 2 * tie.times_said))
+    tie.times_said += 1
+
+
+def _end_tie(state: State, job_id: JobId, peer: NodeId) -> None:
+    tie = state.ties.pop((job_id, peer), None)
+    if tie is not None:
+        state.agenda.cancel(tie)
 
 
 def _leave_to(state: State, job: Job, peer: NodeId) -> None:
@@ -265,6 +297,7 @@ def on_told(state: State, peer: NodeId, said: msg.Told) -> None:
     if said.facts.is_queued:
         on_queued(state, peer, said)
     else:
+        _end_tie(state, said.id, peer)
         told = live_copy(state, peer, said)
         if told is not None:
             _answer_news(state, peer, told, said.facts)

@@ -94,6 +94,16 @@ class Ask:
     deadline: int
 
 
+@attrs.define(eq=False)
+class Tie:
+    """A copy that stays queued here, and a peer that was told so because it has one queued, too (M10)."""
+
+    job: Job
+    peer: NodeId
+    times_said: int = 1
+    wake_at: int | None = None  # says it again: the one answer may be lost on a link that stands
+
+
 @attrs.define
 class Tally:
     """How many jobs of one queue this node has, and accounts for."""
@@ -330,6 +340,7 @@ class State:
     adding_of: dict[ClientId, dict[JobId, None]] = attrs.Factory(dict)  # a client's waiting ADDJOBs
     getting: dict[ClientId, GetWait] = attrs.Factory(dict)
     asks: dict[JobId, Ask] = attrs.Factory(dict)
+    ties: dict[tuple[JobId, NodeId], Tie] = attrs.Factory(dict)
     inquiries: dict[int, Inquiry] = attrs.Factory(dict)
     inquiry_of: dict[ClientId, int] = attrs.Factory(dict)
     inquiries_made: int = 0

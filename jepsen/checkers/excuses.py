@@ -69,9 +69,17 @@ def _is_wiped(index: Index, life: Life) -> bool:
     wiped = index.faults.wiped_since(life.begun_at, life.ended_at)
     if not wiped or not _may_leave_its_node(index, life, wiped):
         return False
-    if len(wiped) >= copies_promised(index, life):
+    if len(wiped) >= min(copies_promised(index, life), _stayed_least(index, life)):
         return True
     return not life.replicate and _were_all_holders(index, life, wiped)
+
+
+def _stayed_least(index: Index, life: Life) -> int:
+    """How many nodes were members when data was lost, at the worst: who leaves hands its copies to those who stay."""
+    faults = index.faults
+    lost_at = [wipe.ended_at for wipe in faults.wipes if wipe.ended_at >= life.begun_at]
+    out = max((len(faults.outsiders(instant)) for instant in lost_at), default=0)
+    return max(1, len(index.meta.nodes) - out)
 
 
 def _may_leave_its_node(index: Index, life: Life, wiped: list[str]) -> bool:

@@ -28,6 +28,7 @@ WIPING = ("kill", "crash", "restart", "rolling", "mass", "power")
 GRADUAL = ("rolling", "mass")
 # kinds in which a node refuses what it can't put into its log
 REFUSING = ("disk-full", "fail-fsync")
+_NO_LINKS: frozenset[tuple[str, str]] = frozenset()
 # kinds whose links aren't silent all the time
 UNSURE = ("flap", "delay", "loss", "reset", "slow", "jitter", "clock", "swizzle")
 
@@ -116,14 +117,17 @@ class Faults:
             for start, end in zip(self.unquiet.starts, self.unquiet.ends, strict=True)
         )
         views, grace = bounds.views_ms * MS, bounds.cut_grace_ms * MS
-        joined = [node for fault in self.all if fault.kind == "join" for node in fault.nodes]
-        nodes = tuple(dict.fromkeys([*meta.nodes, *joined]))
+        unborn = _unborn(self.all)
+        nodes = tuple(dict.fromkeys([*meta.nodes, *unborn]))
         self._surely = Reach(
             nodes,
-            [(f.started_at + grace, f.stopping_at, f.links, f.down) for f in self.all if f.is_sure],
+            [(f.started_at + grace, f.stopping_at, f.links, f.down) for f in self.all if f.is_sure]
+            + [(-1, join.begun_at, _NO_LINKS, (node,)) for node, join in unborn.items()],
         )
         self._maybe = Reach(
-            nodes, [(f.begun_at, f.stopped_at + views, f.links, f.down) for f in self.all]
+            nodes,
+            [(f.begun_at, f.stopped_at + views, f.links, f.down) for f in self.all]
+            + [(-1, join.stopped_at + views, _NO_LINKS, (node,)) for node, join in unborn.items()],
         )
         self._down: dict[str, Windows] = {
             node: Windows(
@@ -237,6 +241,15 @@ class Faults:
                 elif fault.kind != "wipe":
                     out.update(fault.nodes)
         return out
+
+
+def _unborn(faults: list[Fault]) -> dict[str, Fault]:
+    """Nodes that a first join brought, which were not there before it, with that join."""
+    first: dict[str, Fault] = {}
+    for fault in sorted(faults, key=lambda fault: fault.begun_at):
+        for node in fault.nodes if fault.kind in MEMBERSHIP else ():
+            first.setdefault(node, fault)
+    return {node: fault for node, fault in first.items() if fault.kind == "join"}
 
 
 # from, to, silent links, dead nodes

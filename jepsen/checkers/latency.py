@@ -15,7 +15,7 @@ PHASES = ("healthy", "faulty", "after_heal")
 
 
 def check(index: Index) -> Result | None:
-    """Quantiles in ms, and at least 99 % of adds ok once a calm is older than `facts_ms` (C15)."""
+    """Quantiles in ms, and at least `available_percent` of adds ok once a calm is older than `facts_ms` (C15)."""
     if not index.lives:
         return None
     adds: dict[str, list[int]] = {phase: [] for phase in PHASES}
@@ -46,7 +46,8 @@ def check(index: Index) -> Result | None:
             f"{name}_{phase}_ms": quantiles(times) for phase, times in phases.items() if times
         }
     numbers |= _recovery(index)
-    findings = () if first is None or failed <= max(1, settled // 100) else (first,)
+    allowed = max(1, settled * (100 - index.bounds.available_percent) // 100)
+    findings = () if first is None or failed <= allowed else (first,)
     return Result(NAME, not findings, CLAIM, findings, numbers)
 
 

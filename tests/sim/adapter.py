@@ -53,7 +53,7 @@ def is_payload(body: bytes) -> bool:
     return body.startswith(_PAYLOAD_HEAD)
 
 
-def make_broker(world: World, node: Node, now_ms: int) -> tuple[Broker, Identity]:
+def make_broker(world: World, node: Node, now_ms: int) -> Broker:
     """A broker as the server's main makes one: boot above any before, since = boot as there is no log."""
     profile = world.profile
     stored = nodesfile.StoredNodes() if node.disk is None else nodesfile.parse(node.disk)
@@ -67,7 +67,7 @@ def make_broker(world: World, node: Node, now_ms: int) -> tuple[Broker, Identity
     dice = fresh_stream(profile.seed, f"dice {node.index} {node.life}")
     broker = Broker(settings=settings, identity=identity, stored=stored, dice=dice, now_ms=now_ms)
     _hook_receive(world, node, broker)
-    return broker, identity
+    return broker
 
 
 def stored_boot(node: Node) -> int:

@@ -385,14 +385,13 @@ class Nemesis:
         known = self._a_member(but=node)
         if known is None:
             return
-        before = node.id
         node.broker.meet(known.host, known.bus_port)
-        node.identity = node.broker.membership.identity
-        if node.identity.id != before:
-            node.id = node.identity.id
-            self._exiled.remove(node.index)
-            self.world.watch.came_back(node)
-            self.world.history.member("join", node, wipes=True)
+
+    def called_back(self, node: Node) -> None:
+        """A MEET from whichever side has brought it back under a new id, in this turn."""
+        self._exiled.remove(node.index)
+        self.world.watch.came_back(node)
+        self.world.history.member("join", node, wipes=True)
 
     def all_called_back(self) -> None:
         """Nobody stays in exile."""

@@ -51,7 +51,6 @@ class Node:
         self.snare = ""  # a type of message: the process crashes when it is about to send one
         self.ends: dict[ConnId, tuple[Connection, End]] = {}
         self.broker: Broker
-        self.identity: Identity
         self._clock_off = 0
         self._inbox: list[Callable[[], None]] = []
         self._is_turn_booked = False
@@ -72,7 +71,7 @@ class Node:
         self.effects_left = None
         self.is_power = False
         self.snare = ""
-        self.broker, self.identity = adapter.make_broker(self.world, self, self.local_ms)
+        self.broker = adapter.make_broker(self.world, self, self.local_ms)
         self.world.watch.started(self)
         if self.log is not None:
             self._read_log(self.log)
@@ -81,9 +80,14 @@ class Node:
     def _read_log(self, log: SimLog) -> None:
         self.storing = Storing(self, log)
         found = log.boot(self.broker, adapter.stored_boot(self))
-        self.identity = own = self.broker.membership.identity
+        own = self.identity
         is_intact = own.since != own.boot
         self.world.watch.durability.restarted(self, found, is_intact=is_intact)
+
+    @property
+    def identity(self) -> Identity:
+        """Who the process is: a new one once it was called back from exile."""
+        return self.broker.membership.identity
 
     @property
     def is_held(self) -> bool:
@@ -141,6 +145,9 @@ class Node:
         broker.advance(self.local_ms)
         for action in inbox:
             action()
+        if self.id != self.identity.id:
+            self.id = self.identity.id
+            self.world.nemesis.called_back(self)
         batch = broker.take_ready()
         self.world.turns += 1
         if self.storing is not None:

@@ -46,6 +46,17 @@ def test_fault_without_stop_never_ends() -> None:
     assert faults.healed_at == FOREVER
 
 
+def test_who_was_not_there_before_its_join_counts_from_then_on() -> None:
+    tale = Tale(nodes=("n1", "n2", "n3"))
+    tale.nemesis("join", 20_000, {"target": "n3", "proven": True})
+    tale.nemesis("leave", 30_000, {"target": "n2", "proven": True})
+    tale.nemesis("join", 40_000, {"target": "n2", "proven": True})
+    faults = faults_of(tale)
+    before, after = (10_000 * MS, 11_000 * MS), (60_000 * MS, 61_000 * MS)
+    assert [faults.reach_least("n1", *span) for span in (before, after)] == [2, 3]
+    assert [faults.reach_most("n1", *span) for span in (before, after)] == [2, 3]
+
+
 def test_lag_is_no_calm() -> None:
     faults = faults_of(Tale(), lags=((5 * MS, 6 * MS),))
     assert not faults.is_calm(0, 5 * MS)

@@ -172,6 +172,16 @@ def a_node_leaves(tale: Tale) -> None:
     tale.ack([1], 30_600)
 
 
+def gone_with_the_last_who_stayed(tale: Tale) -> None:
+    """Four of five leave: two copies were promised, and one is all that there can be."""
+    tale.add(1, 20_000, "n1", replicate=2)
+    for number, node in enumerate(NODES[:4]):
+        tale.nemesis("leave", 21_000 + number, {"target": node, "proven": True})
+    tale.kill(24_000, 25_000, "n5")
+    for number, node in enumerate(NODES[:4]):
+        tale.nemesis("join", 26_000 + number, {"target": node, "proven": True})
+
+
 def a_node_is_away(tale: Tale) -> None:
     """A full disk of snapshots during a cut: views differ, as they may."""
     halves = {node: ["n1", "n2"] if node in ("n1", "n2") else ["n3", "n4", "n5"] for node in NODES}
@@ -291,6 +301,7 @@ VALID: list[Story] = [
     acked_by_a_wiped_node,
     in_order,
     a_node_leaves,
+    gone_with_the_last_who_stayed,
     a_node_is_away,
 ]
 
