@@ -35,6 +35,8 @@ class Bounds:
     delay_slack_ms: int = 20  # clocks of client and server, rounding
     answer_ms: int = 1_000  # an available node answers an ADDJOB REPLICATE 1 within
     available_percent: int = 99  # of those calls
+    # an ADDJOB without REPLICATE is promised so many copies at most, fewer where peers may refuse
+    default_copies: int = 3
     cut_grace_ms: int = 300  # bytes that were past the cut when it was made
     fsync_ms: int = 2_000  # what appendfsync everysec may lose when the power goes
 

@@ -35,7 +35,7 @@ def excuse(index: Index, life: Life, *, is_delivered: bool = False) -> str:
 
 
 def copies_promised(index: Index, life: Life) -> int:
-    """W: as many copies as its ADDJOB promised; left out, as many as could surely be had, 3 at most.
+    """W: as many copies as its ADDJOB promised; left out, as many as could surely be had, `default_copies` at most.
 
     A node that leaves keeps no copy, not even of what is added there.
     """
@@ -44,7 +44,7 @@ def copies_promised(index: Index, life: Life) -> int:
     start, end = life.begun_at - index.bounds.views_ms * MS, life.ended_at
     least = index.faults.reach_least(life.add.node, start, end)
     leaving = [node for node in index.meta.nodes if index.faults.has_left(node, start, end)]
-    return max(1, min(3, least - len(leaving)))
+    return max(1, min(index.bounds.default_copies, least - len(leaving)))
 
 
 def _is_ended(index: Index, life: Life) -> bool:

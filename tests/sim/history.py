@@ -44,7 +44,7 @@ class Recorder:
         self._is_lame = "maxmemory_bytes" in profile.limits or any(
             fault.kind in ("slow", "leave", "disk") for fault in profile.faults
         )
-        self._least_copies = 1 if are_refusals_likely else 0
+        self._default_copies = 1 if are_refusals_likely else 3
         self.concurrency = profile.clients + 2 * (profile.nodes + profile.spares) + 1
         self._processes: dict[str, int] = {}
         self._faults: dict[int, dict[str, Any]] = {}  # open ones by id
@@ -74,10 +74,7 @@ class Recorder:
         if shape is not None:
             f, show = shape
             process = self._process(operation.client.name)
-            value = show(operation.command)
-            if f == "add" and not value["replicate"]:
-                value["replicate"] = self._least_copies
-            self._add(process, INVOKE, f, value, operation.node.name)
+            self._add(process, INVOKE, f, show(operation.command), operation.node.name)
 
     def answered(self, operation: Operation, reply: Reply) -> None:
         """The reply reaches the client."""
@@ -118,7 +115,7 @@ class Recorder:
         assert isinstance(command, cmd.AddJob)
         alive = sum(node.is_alive for node in self.world.nodes)
         is_too_many = command.replicate is not None and command.replicate > alive
-        return is_too_many or self._is_lame or bool(self._least_copies)
+        return is_too_many or self._is_lame or self._default_copies == 1
 
     def whispered_end(self, node: Node, job: str) -> None:
         """A peer tells a node of an end that nobody ordered: as if a client had cancelled it there.
@@ -234,7 +231,8 @@ class Recorder:
                 "views_ms": views_ms,
                 "facts_ms": facts_ms,
                 # Nodes that are slow or full on purpose are no measure
-                "available_percent": 0 if self._is_lame else 95,
+                "available_percent": 0 if self._is_lame else 99,
+                "default_copies": self._default_copies,
                 "ttl_slack_ms": 2 * limits["link_wait_max_ms"] + 1000,
             },
             drained=self.is_drained,
