@@ -46,10 +46,11 @@ class RealVerdict:
 
 def command(name: str) -> list[str]:
     """How jepsen is started against a bug."""
-    workload, nemesis = BUGS[name].real.split(" x ")
+    workload, _, rest = BUGS[name].real.partition(" x ")
+    nemesis, *more = rest.split()
     server = f"{sys.executable} -m tests.mutants.server {name}"
     words = ["test", "--workload", workload, "--nemesis", nemesis, "--server-command", server]
-    words += ["--final-time-limit", str(DRAIN_S)]
+    words += ["--final-time-limit", str(DRAIN_S), *more]
     return [sys.executable, "-m", "jepsen", *words]
 
 

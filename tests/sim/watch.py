@@ -96,14 +96,15 @@ class Watch:
         now, state = self.world.now, adapter.state_of(node)
         self.crashes.append((now, node.index))
         self.trace("crash", node.name)
-        for job in adapter.known_ids(state):
+        aside = dict.fromkeys(adapter.aside_ids(state))
+        for job in [*adapter.known_ids(state), *aside]:
             life = self.ledger.by_id.get(job)
             if life is None:
                 continue
             life.wiped[node.index] = now
             life.done_at.pop(node.index, None)
             copy = adapter.snapshot(state, job)
-            if copy.is_live and not self._live_at(job, but=node):
+            if (copy.is_live or job in aside) and not self._live_at(job, but=node):
                 if copy.kind != "moving":
                     self._found(checks.q8_safe_means_safe(job, copy, node.name, was_safe=was_safe))
                 life.lost_at = now
