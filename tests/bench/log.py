@@ -18,6 +18,7 @@ from pathlib import Path
 from tests.bench import churn, pipeline, report
 from tests.bench.__main__ import commit, machine
 from tests.bench.report import Report, Row
+from tests.bench.servers import CDisque
 from tests.system.nodes import Node, Resp, wait_until
 
 PARTS = ("rates", "replay", "compaction")
@@ -32,19 +33,6 @@ REPLAYED_JOBS = 200_000
 FSYNCS = 200
 PATIENCE_S = 120.0
 MB = 1 << 20
-
-
-class OtherNode(Node):
-    """C Disque, started with the same flags."""
-
-    def __init__(self, binary: str, folder: Path, *flags: str) -> None:
-        super().__init__(folder, *flags)
-        self.binary = binary
-
-    def command_line(self) -> list[str]:
-        """As Node."""
-        words = [self.binary, "--port", str(self.port), "--dir", str(self.folder)]
-        return [*words, *self.flags]
 
 
 def policy_flags(policy: str) -> tuple[str, ...]:
@@ -67,7 +55,7 @@ def rates(folder: Path, policy: str, binary: str) -> list[Row]:
     """A row for each shape of load: our server, and the other by turns."""
     nodes = [Node(folder / f"ours-{policy}", *policy_flags(policy))]
     if binary:
-        nodes.append(OtherNode(binary, folder / f"other-{policy}", *policy_flags(policy)))
+        nodes.append(CDisque(binary, folder / f"other-{policy}", *policy_flags(policy)))
     try:
         for node in nodes:
             node.start()
