@@ -41,6 +41,12 @@ PLANTED = [
     ),
     ("The judge knows the accused by RESP alone", "jepsen/drain.py", "import disque.errors"),
     ("Layers of the broker", "disque/broker.py", "import disque.server"),
+    (
+        "The tool and the page are clients of a node like any other",
+        "disque/cli/render.py",
+        "import disque.core.job",
+    ),
+    ("Layers of the client", "disque/client/routing.py", "import disque.client.session"),
     ("Layers of the log", "disque/aof/format.py", "import disque.aof.store"),
     ("Layers of the core", "disque/core/delivery.py", "import disque.core.federation"),
     ("Layers of the bus", "cluster/peer.py", "import cluster.membership"),

@@ -1,0 +1,417 @@
+"""Worker: takes jobs of some queues and runs a handler for each, so many at a time.
+
+    worker = Worker("disque://localhost:7711")
+
+    @worker.job("mail", timeout=60)
+    def send(job):
+        deliver(job.body)
+
+    worker.run()
+
+A job whose handler returns is acknowledged. If the handler raises, or takes longer than its time-out, the job is given
+back with a delay that grows with each attempt (`Backoff`). While a handler runs, WORKING keeps the job from being
+offered to others. No job is taken before there is a place to run it. SIGTERM and SIGINT stop the taking; handlers have
+`grace` seconds to end, then their jobs are given back; a second signal gives them back at once.
+
+Async functions run as tasks of trio, others in threads, or in processes if told so (`running`). Handlers must bear
+that a job is run twice: a worker can die between the end of a handler and the acknowledgement.
+
+Each job is one line of the logger `disque.worker`: `job id=... queue=... outcome=acked attempt=1 took=0.012`; a failure
+is a warning and has `error=`. The facts are also the record's attribute `disque`. Outcomes: acked; failed and timeout,
+given back with `delay`; dead, moved to the dead letter queue; returned, given back unfinished when the worker ends;
+unsettled, what was to be said reached no node, and the job comes back after its RETRY.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import json
+import logging
+import random
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import attrs
+import trio
+
+from disque.client.asynchronous import AsyncClient
+from disque.client.backoff import Backoff
+from disque.client.errors import (
+    AuthenticationError,
+    JobDoneError,
+    NotPermittedError,
+    TooLateError,
+)
+from disque.client.results import Job
+from disque.client.running import ProcessRunner, Runner, TaskRunner, ThreadRunner
+from disque.client.url import Endpoint
+from disque.errors import DisqueError
+
+F = TypeVar("F", bound=Callable[[Job], Any])
+
+# RETRY is at least a second: the first WORKING comes well within it, and its reply tells how long it is.
+FIRST_BEAT_S: Final = 0.3
+BEATS_A_LEASE: Final = 3
+DOUBT_MOST_S: Final = 10.0
+# After no node could be asked.
+AGAIN_S: Final = 1.0
+DEAD_LETTER_TTL_S: Final = 30 * 86_400
+ERROR_CHARS_MAX: Final = 1_000
+# What may still be said about a job when the worker should have ended.
+SETTLE_S: Final = 15.0
+
+# Time doesn't mend these.
+_HOPELESS: Final = (AuthenticationError, NotPermittedError)
+
+_log = logging.getLogger("disque.worker")
+
+
+class JobTimeoutError(Exception):
+    """A handler took longer than its time-out."""
+
+
+class TooManyDeliveriesError(Exception):
+    """A job was handed out more often than the worker allows, and never came to an end."""
+
+
+@attrs.frozen
+class Handler:
+    """A function for the jobs of some queues."""
+
+    function: Callable[[Job], Any]
+    timeout: float | None
+    in_process: bool
+
+    def runner(self) -> Runner:
+        """How it runs. ValueError if it can't run in processes as it should."""
+        if self.in_process:
+            return ProcessRunner(self.function)
+        if is_async(self.function):
+            return TaskRunner(self.function)
+        return ThreadRunner(self.function)
+
+
+def is_async(function: Callable[[Job], Any]) -> bool:
+    """True for an async function, or an object that is called like one."""
+    call = getattr(function, "__call__", None)  # noqa: B004 - its kind matters
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
+
+
+@attrs.define(eq=False)
+class _Task:
+    """A job that was taken; `error` None: it is done. `delay` is that of its NACK."""
+
+    job: Job
+    handler: Handler
+    runner: Runner
+    started_at: float
+    outcome: str = "returned"
+    error: BaseException | None = None
+    delay: float = 0.0
+
+
+class Worker:
+    """Handlers and how they are run; see the module. Times are seconds."""
+
+    def __init__(
+        self,
+        url: str | Endpoint,
+        *,
+        concurrency: int = 8,
+        grace: float = 30.0,
+        backoff: Backoff = Backoff(),  # noqa: B008 - a value
+        max_deliveries: int | None = None,
+        dead_letter: str = "dead-letters",
+        **options: Any,
+    ) -> None:
+        """`concurrency` handlers at a time, over all queues. `options` are those of `url.Options`.
+
+        A job that was handed out `max_deliveries` times and failed is added to the queue `dead_letter` and
+        acknowledged. Where producers set the limit (`add_job(max_deliveries=...)`), the broker does that better: the
+        job keeps its id, and no copy can be made twice.
+        """
+        if concurrency < 1:
+            raise ValueError(f"concurrency must be above 0, got {concurrency}")
+        if max_deliveries is not None and max_deliveries < 1:
+            raise ValueError(f"max_deliveries must be above 0, got {max_deliveries}")
+        self.concurrency = concurrency
+        self.grace = grace
+        self.backoff = backoff
+        self.max_deliveries = max_deliveries
+        self.dead_letter = dead_letter
+        self.client = AsyncClient(url, **options)
+        self._handlers: dict[str, Handler] = {}
+        self._dice = random.Random()
+        self._fetching = trio.CancelScope()
+        self._handling = trio.CancelScope()
+        self._is_stopping = False
+
+    def job(
+        self, *queues: str, timeout: float | None = None, in_process: bool = False
+    ) -> Callable[[F], F]:
+        """Decorator: a function of one Job handles these queues' jobs; the leftmost queue is served first."""
+        if not queues:
+            raise ValueError("job needs a queue")
+        if timeout is not None and not timeout > 0:
+            raise ValueError(f"timeout must be above 0, got {timeout!r}")
+
+        def register(function: F) -> F:
+            if in_process and is_async(function):
+                raise ValueError("an async function can't run in processes")
+            for queue in queues:
+                if queue in self._handlers:
+                    raise ValueError(f"the queue {queue!r} has a handler")
+                if self.max_deliveries is not None and queue == self.dead_letter:
+                    raise ValueError(f"the queue {queue!r} is for this worker's own dead letters")
+                self._handlers[queue] = Handler(function, timeout, in_process)
+            return function
+
+        return register
+
+    def run(self) -> None:
+        """Work until SIGTERM or SIGINT; for the main thread of a program. Raises what `serve` raises."""
+        trio.run(self._run)
+
+    async def _run(self) -> None:
+        failure: Exception | None = None
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._obey_signals)
+            try:
+                await self.serve()
+            except (*_HOPELESS, ValueError) as error:
+                failure = error
+            nursery.cancel_scope.cancel()
+        if failure is not None:
+            raise failure
+
+    async def _obey_signals(self) -> None:
+        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+            async for _ in signals:
+                if self._is_stopping:
+                    self._handling.cancel()
+                self.stop()
+
+    def stop(self) -> None:
+        """Take no more jobs; `serve` returns when those at hand have ended, after `grace` seconds at most."""
+        if not self._is_stopping:
+            self._is_stopping = True
+            _log.info("worker stopping grace=%g", self.grace)
+            self._handling.deadline = trio.current_time() + self.grace
+            self._fetching.cancel()
+
+    async def serve(self) -> None:
+        """Work until `stop`; for programs on trio. A worker serves once.
+
+        Nodes that can't be reached are tried for ever. Raises AuthenticationError or NotPermittedError, or ValueError
+        for a handler that can't run as it should.
+        """
+        if not self._handlers:
+            raise ValueError("a worker needs a handler: @worker.job(queue)")
+        runners = {handler: handler.runner() for handler in self._handlers.values()}
+        queues = ",".join(self._handlers)
+        _log.info("worker started queues=%s concurrency=%d", queues, self.concurrency)
+        failure: DisqueError | None = None
+        try:
+            with self._handling:
+                async with trio.open_nursery() as nursery:
+                    with self._fetching:
+                        try:
+                            await self._fetch(nursery, runners)
+                        except _HOPELESS as error:
+                            failure = error
+        finally:
+            for runner in runners.values():
+                runner.close()
+            self.client.close()
+        if failure is not None:
+            raise failure
+        _log.info("worker stopped")
+
+    async def _fetch(self, nursery: trio.Nursery, runners: dict[Handler, Runner]) -> None:
+        places = trio.Semaphore(self.concurrency)
+        queues = tuple(self._handlers)
+        while True:
+            await places.acquire()
+            jobs: list[Job] = []
+            try:
+                jobs = await self.client.get_jobs(*queues, count=1 + places.value)
+            except _HOPELESS:
+                raise
+            except DisqueError as error:
+                _log.warning("worker can't take jobs error=%s", _spell(str(error)))
+                await trio.sleep(AGAIN_S)
+            if not jobs:
+                places.release()
+            for index, job in enumerate(jobs):
+                if index:
+                    places.acquire_nowait()
+                handler = self._handlers[job.queue]
+                task = _Task(job, handler, runners[handler], trio.current_time())
+                nursery.start_soon(self._handle, task, places.release)
+
+    # One job
+
+    async def _handle(self, task: _Task, release: Callable[[], None]) -> None:
+        """From the hand-out to its end, whatever happens on the way."""
+        try:
+            await self._attempt(task, release)
+        finally:
+            with trio.move_on_after(SETTLE_S, shield=True) as scope:
+                await self._settle(task)
+            if scope.cancelled_caught:
+                task.outcome = "unsettled"
+            self._tell(task)
+
+    async def _attempt(self, task: _Task, release: Callable[[], None]) -> None:
+        """Run the handler; the outcome stands in `task`, and stays `returned` if this is cancelled."""
+        job, timeout = task.job, task.handler.timeout
+        if self.max_deliveries is not None and job.attempt > self.max_deliveries:
+            task.outcome = "failed"
+            task.error = TooManyDeliveriesError(f"handed out {job.attempt} times")
+            release()
+            return
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._beat, job)
+            with trio.move_on_after(float("inf") if timeout is None else timeout) as scope:
+                try:
+                    await task.runner.run(job, release)
+                    task.outcome = "acked"
+                # a handler may raise anything, also beside a cancellation
+                except* (Exception, SystemExit) as group:  # noqa: BLE001
+                    task.outcome, task.error = "failed", group
+                    if len(group.exceptions) == 1:
+                        task.error = group.exceptions[0]
+            if scope.cancelled_caught:
+                task.outcome = "timeout"
+                task.error = JobTimeoutError(f"took longer than {timeout:g} s")
+            nursery.cancel_scope.cancel()
+
+    async def _beat(self, job: Job) -> None:
+        """Renew the job's lease while its handler runs."""
+        pause = FIRST_BEAT_S
+        while True:
+            await trio.sleep(pause)
+            try:
+                retry = await self.client.working(job)
+            except (JobDoneError, TooLateError) as error:
+                _log.warning("job id=%s lease ends error=%s", job.id, _spell(str(error)))
+                return
+            except DisqueError as error:
+                _log.warning("job id=%s lease in doubt error=%s", job.id, _spell(str(error)))
+                pause = min(2 * pause, DOUBT_MOST_S)
+                continue
+            if not retry:
+                # at most once: nobody else will get it
+                return
+            pause = max(FIRST_BEAT_S, retry / BEATS_A_LEASE)
+
+    async def _settle(self, task: _Task) -> None:
+        """Tell the broker how it ended; what can't be said is left to the job's RETRY."""
+        job = task.job
+        try:
+            if task.outcome == "acked":
+                await self.client.ack_job(job)
+            elif task.outcome == "returned":
+                await self.client.nack_job(job)
+            elif self.max_deliveries is not None and job.attempt >= self.max_deliveries:
+                await self._bury(task)
+                task.outcome = "dead"
+            else:
+                task.delay = self.backoff.delay(job.attempt, self._dice)
+                await self.client.nack_job(job, delay=task.delay)
+        except DisqueError as error:
+            _log.warning("job id=%s unsettled error=%s", job.id, _spell(str(error)))
+            task.outcome = "unsettled"
+
+    async def _bury(self, task: _Task) -> None:
+        """A dead letter with the same body, and headers that tell its story; only then the job is done."""
+        job = task.job
+        story = {"id": job.id, "queue": job.queue, "error": repr(task.error)[:ERROR_CHARS_MAX]}
+        await self.client.add_job(
+            self.dead_letter, job.body, ttl=DEAD_LETTER_TTL_S, headers=story, may_repeat=True
+        )
+        await self.client.ack_job(job)
+
+    def _tell(self, task: _Task) -> None:
+        """The job's line."""
+        job, error = task.job, task.error
+        facts: dict[str, Any] = {
+            "id": job.id,
+            "queue": job.queue,
+            "outcome": task.outcome,
+            "attempt": job.attempt,
+            "took": round(trio.current_time() - task.started_at, 3),
+        }
+        if task.delay:
+            facts["delay"] = round(task.delay, 3)
+        if error is not None:
+            facts["error"] = f"{type(error).__name__}: {error}"
+        line = " ".join([f"{name}={_spell(value)}" for name, value in facts.items()])
+        is_well = task.outcome in ("acked", "returned")
+        level = logging.INFO if is_well else logging.WARNING
+        _log.log(level, "job %s", line, extra={"disque": facts})
+        if error is not None:
+            _log.debug("job id=%s traceback", job.id, exc_info=error)
+
+
+def _spell(value: object) -> str:
+    """A value in a line: quoted if it has blanks, quotes or control characters."""
+    text = str(value)
+    is_plain = text.isprintable() and not any([char in text for char in " =\"'"])
+    return text if text and is_plain else json.dumps(text, ensure_ascii=False)
+
+
+# For the command line
+
+
+def load(target: str) -> Any:
+    """What `module:name` names, a Worker or a function; modules of the working directory count. ValueError if none."""
+    module_name, colon, name = target.partition(":")
+    if not colon or not module_name or not name:
+        raise ValueError(f"module:name is wanted, got {target!r}")
+    folder = str(Path.cwd())
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    try:
+        found = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and not f"{module_name}.".startswith(f"{error.name}."):
+            raise
+        raise ValueError(f"no module {module_name!r}") from None
+    for part in name.split("."):
+        if not hasattr(found, part):
+            raise ValueError(f"no {name!r} in the module {module_name!r}")
+        found = getattr(found, part)
+    if not isinstance(found, Worker) and not callable(found):
+        raise ValueError(f"{target} is neither a Worker nor a function")
+    return found
+
+
+def worker_for(
+    target: str,
+    url: str | Endpoint,
+    *queues: str,
+    timeout: float | None = None,
+    in_process: bool = False,
+    **settings: Any,
+) -> Worker:
+    """The worker that `disque worker module:name` runs: a Worker as it is, or one for a function and these queues.
+
+    `settings` are those of `Worker`. ValueError if the target can't be found, or what is given doesn't go together.
+    """
+    found = load(target)
+    if isinstance(found, Worker):
+        if queues or timeout is not None or in_process or settings:
+            raise ValueError(
+                f"{target} is a Worker with settings of its own: leave the options out"
+            )
+        return found
+    if not queues:
+        raise ValueError(f"{target} is a function: say whose jobs it handles with --queue")
+    worker = Worker(url, **settings)
+    worker.job(*queues, timeout=timeout, in_process=in_process)(found)
+    return worker

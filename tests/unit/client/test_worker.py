@@ -1,0 +1,165 @@
+"""Worker: what can be said without a node: registering handlers, finding them, and places that are kept or freed."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+import trio
+import trio.testing
+
+from disque.client.results import Job
+from disque.client.running import ProcessRunner, TaskRunner, ThreadRunner
+from disque.client.worker import Worker, is_async, load, worker_for
+
+URL = "disque://127.0.0.1:1"
+JOB = Job("id", "q", b"x")
+
+
+def handler(job: Job) -> None:
+    """Does nothing."""
+
+
+async def async_handler(job: Job) -> None:
+    """Does nothing."""
+
+
+BAD: list[tuple[Callable[[], object], str]] = [
+    (lambda: Worker(URL, concurrency=0), "concurrency must be above 0, got 0"),
+    (lambda: Worker(URL, max_deliveries=0), "max_deliveries must be above 0, got 0"),
+    (lambda: Worker("redis://x"), "disque://host:port"),
+    (lambda: Worker(URL).job(), "job needs a queue"),
+    (lambda: Worker(URL).job("q", timeout=0), "timeout must be above 0, got 0"),
+    (lambda: Worker(URL).job("q", "q")(handler), "the queue 'q' has a handler"),
+    (
+        lambda: Worker(URL, max_deliveries=3).job("dead-letters")(handler),
+        "'dead-letters' is for this worker's own dead letters",
+    ),
+    (lambda: Worker(URL).job("q", in_process=True)(async_handler), "can't run in processes"),
+    (lambda: Worker(URL).run(), "a worker needs a handler"),
+    (lambda: ProcessRunner(lambda job: None), "<lambda> can't run in a process"),
+]
+
+
+@pytest.mark.parametrize(("act", "complaint"), BAD)
+def test_what_cannot_work_is_refused_at_once(act: Callable[[], object], complaint: str) -> None:
+    with pytest.raises(ValueError, match=r".") as caught:
+        act()
+    assert complaint in str(caught.value)
+
+
+class AsyncObject:
+    """Is called like an async function."""
+
+    async def __call__(self, job: Job) -> None:
+        """Does nothing."""
+
+
+def test_what_is_called_like_an_async_function_is_one() -> None:
+    kinds = [is_async(each) for each in (async_handler, AsyncObject(), partial(async_handler))]
+    assert kinds == [True, True, True]
+    assert not any(is_async(each) for each in (handler, print, lambda job: async_handler(job)))
+
+
+async def test_a_coroutine_that_nobody_awaits_is_a_failure_not_a_success() -> None:
+    with pytest.raises(TypeError, match="declare it with async def"):
+        await ThreadRunner(lambda job: async_handler(job)).run(JOB, lambda: None)
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A module in the working directory that isn't on the path."""
+    (tmp_path / "handlers_of_this_test.py").write_text(
+        "from disque.client.worker import Worker\n"
+        f"worker = Worker({URL!r})\n"
+        "class Group:\n    @staticmethod\n    def run(job): ...\n"
+        "number = 1\n"
+    )
+    (tmp_path / "broken_of_this_test.py").write_text("import nosuchmodule\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    return "handlers_of_this_test"
+
+
+def test_a_target_is_a_worker_or_a_function_of_a_module_in_the_working_directory(
+    module: str,
+) -> None:
+    worker = worker_for(f"{module}:worker", URL)
+    assert worker is load(f"{module}:worker")
+    assert isinstance(worker_for(f"{module}:Group.run", URL, "q", concurrency=3), Worker)
+
+
+@pytest.mark.parametrize(
+    ("target", "complaint"),
+    [
+        ("nosuchmodule:run", "no module 'nosuchmodule'"),
+        ("{}", "module:name is wanted"),
+        ("{}:", "module:name is wanted"),
+        ("{}:nothing", "no 'nothing' in the module"),
+        ("{}:number", "is neither a Worker nor a function"),
+        ("{}:Group.run", "say whose jobs it handles with --queue"),
+    ],
+)
+def test_a_target_that_is_none_is_named(module: str, target: str, complaint: str) -> None:
+    with pytest.raises(ValueError, match=r".") as caught:
+        worker_for(target.format(module), URL)
+    assert complaint in str(caught.value)
+
+
+def test_a_worker_with_settings_of_its_own_takes_no_others(module: str) -> None:
+    with pytest.raises(ValueError, match="leave the options out"):
+        worker_for(f"{module}:worker", URL, "q")
+
+
+def test_a_module_that_cannot_import_something_says_what(module: str) -> None:
+    with pytest.raises(ModuleNotFoundError, match="No module named 'nosuchmodule'"):
+        load("broken_of_this_test:run")
+
+
+async def test_a_task_frees_its_place_when_it_ends_or_is_cancelled() -> None:
+    freed: list[None] = []
+
+    async def forever(job: Job) -> None:
+        await trio.sleep_forever()
+
+    await TaskRunner(async_handler).run(JOB, lambda: freed.append(None))
+    assert len(freed) == 1
+    with trio.move_on_after(0.01):
+        await TaskRunner(forever).run(JOB, lambda: freed.append(None))
+    assert len(freed) == 2
+
+
+async def test_a_thread_that_is_left_alone_frees_its_place_when_it_really_ends() -> None:
+    go_on, freed = threading.Event(), trio.Event()
+    runner = ThreadRunner(lambda job: go_on.wait(10))
+    with trio.move_on_after(0.05) as scope:
+        await runner.run(JOB, freed.set)
+    assert scope.cancelled_caught
+    assert not freed.is_set()
+    go_on.set()
+    with trio.fail_after(10):
+        await freed.wait()
+
+
+async def test_a_thread_that_was_never_started_frees_its_place() -> None:
+    freed: list[None] = []
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await ThreadRunner(handler).run(JOB, lambda: freed.append(None))
+    assert len(freed) == 1
+
+
+async def test_a_thread_frees_its_place_once_and_its_error_comes_out() -> None:
+    freed: list[None] = []
+
+    def fail(job: Job) -> None:
+        raise LookupError("nothing")
+
+    with pytest.raises(LookupError, match="nothing"):
+        await ThreadRunner(fail).run(JOB, lambda: freed.append(None))
+    await trio.testing.wait_all_tasks_blocked()
+    assert len(freed) == 1
