@@ -24,6 +24,7 @@ from cluster.nodesfile import StoredNodes
 from cluster.ready import ConnId, Dial, DialId, Identity, Note
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
@@ -86,8 +87,16 @@ class BusLimits:
 
     dial_timeout_s: float = 5.0  # resolve and connect
     handshake_timeout_s: float = 5.0
-    unauthenticated_max: int = 100  # accepted connections in handshake
+    unauthenticated_max: int = 100  # accepted connections in handshake; the oldest go
     link: LinkLimits = attrs.Factory(LinkLimits)
+
+
+@attrs.define
+class BusFigures:
+    """How often bounds of the bus have bitten since start."""
+
+    handshakes_dropped: int = 0  # accepted, and ended because too many others were in handshake
+    links_dropped: int = 0  # for what they kept unsent, how long, or a frame too long
 
 
 class Bus:
@@ -105,6 +114,8 @@ class Bus:
         """`is_allowed` gets a dialer's host and gives the reason of refusal, or None; `dial_map` says
         where to connect instead of an address, for tests that put something between nodes: nobody else sees it."""
         self.secret = secret  # may be changed; links that stand stay
+        # Contexts of who accepts and who dials; None: no TLS. As the secret
+        self.tls: tuple[ssl.SSLContext, ssl.SSLContext] | None = None
         self._owner = owner
         self._limits = limits or BusLimits()
         self._link_limits = self._limits.link
@@ -115,7 +126,8 @@ class Bus:
         self._links: dict[ConnId, Link] = {}
         self._conns = itertools.count(1)
         self._nonces: set[bytes] = set()  # of dials under way; only asked for membership
-        self._unauthenticated = 0
+        self._unauthenticated: dict[Link, None] = {}
+        self.figures = BusFigures()
         self._noted: dict[tuple[str, str], float] = {}
 
     async def listen(self, hosts: Sequence[str], port: int) -> tuple[int, ...]:
@@ -176,11 +188,12 @@ class Bus:
             elif link is not None:
                 link.abort()
 
-    def set_out_wait_max_ms(self, ms: int) -> None:
-        """Change how long bytes may wait in a link (the node timeout)."""
-        self._link_limits = attrs.evolve(self._link_limits, out_wait_max_ms=ms)
+    def set_limits(self, limits: BusLimits) -> None:
+        """Change the bounds; links that stand get them, too."""
+        self._limits, self._link_limits = limits, limits.link
         for link in self._links.values():
-            link.limits = self._link_limits
+            link.limits = limits.link
+            link.authenticated()
 
     @property
     def waiting_bytes(self) -> int:
@@ -231,6 +244,8 @@ class Bus:
 
     async def _prove(self, link: Link, proof: DialerHandshake) -> Identity:
         with trio.move_on_after(self._limits.handshake_timeout_s):
+            if self.tls is not None:
+                await link.secure(self.tls[1], is_server=False)
             link.send([proof.start()])
             while proof.peer is None:
                 answer = proof.receive(await _wait_frame(link))
@@ -248,16 +263,20 @@ class Bus:
         except OSError:  # gone already
             link.close()
             return
-        if self._unauthenticated >= self._limits.unauthenticated_max:
-            self._complain("too_many_handshakes", remote_host, limit=self._unauthenticated)
-            link.close()
-            return
+        while len(self._unauthenticated) >= self._limits.unauthenticated_max:
+            # Who means well is done in ms: the oldest is the one that doesn't
+            oldest = next(iter(self._unauthenticated))
+            del self._unauthenticated[oldest]
+            self.figures.handshakes_dropped += 1
+            limit = self._limits.unauthenticated_max
+            self._complain("too_many_handshakes", remote_host, limit=limit)
+            oldest.close()
         proof: AcceptorHandshake | None = None
-        self._unauthenticated += 1
+        self._unauthenticated[link] = None
         try:
             proof = await self._admit(link, remote_host)
         finally:
-            self._unauthenticated -= 1
+            self._unauthenticated.pop(link, None)
             if proof is None:
                 link.close()
         if proof is None or proof.peer is None:
@@ -279,6 +298,8 @@ class Bus:
         try:
             with trio.move_on_after(self._limits.handshake_timeout_s) as scope:
                 denied = None if self._is_allowed is None else self._is_allowed(remote_host)
+                if self.tls is not None:
+                    await link.secure(self.tls[0], is_server=True)
                 while proof.peer is None:
                     answer = proof.receive(await _wait_frame(link))
                     if denied is not None:
@@ -330,6 +351,7 @@ class Bus:
         finally:
             link.close()
         if link.reason:
+            self.figures.links_dropped += 1
             self._complain("link_dropped", remote_host, reason=link.reason)
         if self._links.pop(conn, None) is not None:
             self._owner.closed(conn)

@@ -18,9 +18,12 @@ from typing import TYPE_CHECKING
 import attrs
 import trio
 
+from cluster.errors import RemoteProtocolError
 from cluster.frame import FRAME_BYTES_MAX, HANDSHAKE_FRAME_BYTES_MAX, FrameDecoder, join_frames
+from cluster.tls import TlsSession
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Iterable
 
 READ_BYTES = 1 << 16
@@ -32,7 +35,7 @@ class LinkLimits:
     """Bounds of one link."""
 
     frame_bytes_max: int = FRAME_BYTES_MAX  # after authentication
-    out_bytes_max: int = 64 << 20  # waiting to be written
+    out_bytes_max: int = 64 << 20  # waiting to be written, beside the largest piece
     out_wait_max_ms: int = 15_000  # the oldest byte waiting (rule M12: the node timeout)
 
 
@@ -47,6 +50,8 @@ class Link:
         self._waiting: deque[tuple[float, memoryview]] = deque()  # (since when, bytes)
         self._waiting_bytes = 0
         self._wakeup = trio.Event()
+        self._tls: TlsSession | None = None
+        self._has_ended = False  # in TLS
         self.reason = ""
         self.is_closed = False
 
@@ -58,6 +63,26 @@ class Link:
     def hosts(self) -> tuple[str, str]:
         """(own, remote) host of the socket; IPv4 mapped into IPv6 is shown as IPv4. OSError if it's gone."""
         return _host(self._socket.getsockname()), _host(self._socket.getpeername())
+
+    async def secure(self, context: ssl.SSLContext, *, is_server: bool) -> None:
+        """Speak TLS from here on, before anything else was said; RemoteProtocolError if that can't be."""
+        tls = TlsSession(context, is_server=is_server)
+        try:
+            while not tls.is_done:
+                self._put(tls.shake())
+                if not tls.is_done:
+                    tls.feed(await self._stream.receive_some(READ_BYTES))
+            # The first frame may have come with the last word of the handshake
+            meant, self._has_ended = tls.decrypt()
+            self._put(tls.own_words())
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            raise RemoteProtocolError("the connection broke during the TLS handshake") from None
+        except OSError as error:  # ssl's
+            self._put(tls.own_words())
+            reason = getattr(error, "reason", None) or str(error) or "end of the stream"
+            raise RemoteProtocolError(f"TLS: {reason}") from None
+        self._decoder.feed(meant)
+        self._tls = tls
 
     def authenticated(self) -> None:
         """Frames may be long from now on."""
@@ -79,15 +104,24 @@ class Link:
         """Write frames in one write, or keep what the socket doesn't take; closes the link over its bound."""
         if self.is_closed:
             return
-        data = memoryview(join_frames(bodies))
+        data = join_frames(bodies)
+        if self._tls is not None:
+            data = self._tls.encrypt(data)
+        self._put(data)
+
+    def _put(self, said: bytes) -> None:
+        data = memoryview(said)
         if not self._waiting:
             data = data[self._try_write(data) :]
         if not data or self.is_closed:
             return
         waiting_bytes, most = self._waiting_bytes + len(data), self.limits.out_bytes_max
         if waiting_bytes > most:
-            self.abort(f"{waiting_bytes} bytes wait to be sent, at most {most} are allowed")
-            return
+            # One job may be larger than the bound, and words come after it
+            largest = max([len(data), *[len(each) for _, each in self._waiting]])
+            if waiting_bytes - largest > most:
+                self.abort(f"{waiting_bytes} bytes wait to be sent, at most {most} are allowed")
+                return
         self._waiting.append((trio.current_time(), data))
         self._waiting_bytes += len(data)
         self._wakeup.set()
@@ -140,12 +174,28 @@ class Link:
 
     async def wait_read(self) -> bool:
         """Wait for bytes; False at the end of the stream."""
+        if self._has_ended:
+            return False
         try:
             data = await self._stream.receive_some(READ_BYTES)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             return False
-        self._decoder.feed(data)
-        return bool(data)
+        if self._tls is None:
+            self._decoder.feed(data)
+            return bool(data)
+        return self._read_tls(self._tls, data)
+
+    def _read_tls(self, tls: TlsSession, data: bytes | bytearray) -> bool:
+        try:
+            tls.feed(data)
+            meant, self._has_ended = tls.decrypt()
+        except OSError as error:  # ssl's: these bytes are none of its
+            self.close(f"TLS: {getattr(error, 'reason', None) or error}")
+            return False
+        if words := tls.own_words():
+            self._put(words)
+        self._decoder.feed(meant)
+        return bool(meant) or not self._has_ended
 
     def _write_some(self) -> None:
         while self._waiting and not self.is_closed:

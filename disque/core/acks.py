@@ -109,7 +109,7 @@ def purge_here(state: State, name: bytes, node: NodeId, boot: int, seq: int) -> 
     if tally is None:
         return 0
     count = tally.delivered + tally.delayed + (0 if queue is None else len(queue))
-    queued = [] if queue is None else [job.id for job in islice(queue.jobs, _PURGE_STEP)]
+    queued = [] if queue is None else [job.id for job in islice(queue.jobs, _PURGE_CANCELS)]
     for id_ in queued:
         _cancel(state, state.jobs[id_], is_ordered=True)
     purge = Purge(name, list(state.jobs))
@@ -117,18 +117,22 @@ def purge_here(state: State, name: bytes, node: NodeId, boot: int, seq: int) -> 
     return count
 
 
-_PURGE_STEP = 10_000  # jobs looked at, or cancelled, at a time
+_PURGE_STEP = 5_000  # jobs looked at at a time
+_PURGE_CANCELS = 500  # of those, cancelled
 
 
 def purge_due(state: State, purge: Purge) -> None:
     """One bounded step of a purge."""
-    end = purge.position + _PURGE_STEP
-    for id_ in purge.ids[purge.position : end]:
+    left = _PURGE_CANCELS
+    for id_ in islice(purge.ids, purge.position, purge.position + _PURGE_STEP):
+        purge.position += 1
         job = state.jobs.get(id_)
         if job is not None and not job.is_done and job.queue == purge.queue:
             _cancel(state, job, is_ordered=True)
-    purge.position = end
-    if end < len(purge.ids):
+            left -= 1
+            if not left:
+                break
+    if purge.position < len(purge.ids):
         wake(state, purge, state.now_ms + 1)
 
 

@@ -84,7 +84,9 @@ class Agenda:
         return item
 
     def _open_bucket(self) -> None:
-        for item in self._far.pop(heapq.heappop(self._far_heap)):
+        items = self._far.pop(heapq.heappop(self._far_heap))
+        for item in items:
             assert item.wake_at is not None
             self._count += 1
-            heapq.heappush(self._near, (item.wake_at, self._count, item))
+            self._near.append((item.wake_at, self._count, item))
+        heapq.heapify(self._near)

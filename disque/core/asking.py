@@ -30,7 +30,7 @@ from disque.core.inquiries import (
     strike_unreachable,
     take_answer,
 )
-from disque.core.introspection import PAUSE_NAMES, length_of, status_of
+from disque.core.introspection import length_of, queue_fields, status_of
 from disque.core.job import JobState, Reason
 from disque.core.jobid import JobId
 from disque.core.outcomes import OUTCOME_NAMES, PENDING, joined_outcome
@@ -154,29 +154,15 @@ def _answer_status(state: State, _peer: NodeId, said: msg.Question) -> tuple[int
     return status_of(state, said.queue)
 
 
-_SUMMED = (b"delivered", b"delayed", b"acked", b"copies", b"blocked", b"jobs-in", b"jobs-out")
-
-
 def _finish_status(state: State, inquiry: Inquiry) -> None:
     own = status_of(state, inquiry.queue)
     rows = [own, *[n for n in inquiry.answers.values() if len(n) >= len(own)]]
     if not any([row[0] for row in rows]):
         reply(state, inquiry.client, NilArray())
         return
-    oldest = max([row[2] for row in rows])
-    pause = 0
-    for row in rows:
-        pause |= row[10] & 3
-    pairs: list[tuple[bytes, Reply]] = [
-        (b"name", inquiry.queue),
-        (b"len", sum([row[1] for row in rows])),
-        (b"oldest-age", oldest - 1 if oldest else None),
-        *[(name, sum([row[at] for row in rows])) for at, name in enumerate(_SUMMED, start=3)],
-        (b"pause", PAUSE_NAMES[pause]),
-        (b"nodes-answered", 1 + len(inquiry.answers)),
-        (b"nodes-silent", inquiry.silent),
-    ]
-    reply(state, inquiry.client, [item for pair in pairs for item in pair])
+    spoke: list[Reply] = [b"nodes-answered", 1 + len(inquiry.answers)]
+    silent: list[Reply] = [b"nodes-silent", inquiry.silent]
+    reply(state, inquiry.client, [*queue_fields(inquiry.queue, rows), *spoke, *silent])
 
 
 # Subscriptions of a queue

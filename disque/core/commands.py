@@ -165,10 +165,11 @@ class QPurge:
 
 @value
 class QPeek:
-    """Show jobs of a queue without touching them; a negative count: the newest first."""
+    """Show jobs of a queue without touching them, after `skip`; a negative count: the newest first."""
 
     queue: bytes
     count: int
+    skip: int = 0
 
 
 @value
@@ -180,6 +181,7 @@ class QScan:
     length_min: int | None = None
     length_max: int | None = None
     import_rate_min: int | None = None
+    is_full: bool = False  # what is told of a queue, not its name alone
 
 
 @value

@@ -309,12 +309,14 @@ def _burials_at(remaining: Burials, now_ms: int) -> Burials:
 
 def record_facts(state: State, job: Job) -> None:
     """Put the facts of a stored copy into the log."""
-    record(state, "facts", *stored_facts(job))
+    if state.is_recording:
+        record(state, "facts", *stored_facts(job))
 
 
 def record_copy(state: State, job: Job) -> None:
     """Put a new copy into the log: spec, body and facts."""
-    state.ready.records.append(copy_record(job))
+    if state.is_recording:
+        state.ready.records.append(copy_record(job))
 
 
 def copy_record(job: Job) -> Record:

@@ -160,9 +160,10 @@ def dispatch(state: State, job: Job, *, with_counters: bool) -> Delivery:
     body = job.body
     assert body is not None, f"{job.id!r} is queued without a body"
     queue = take_out(state, job, Event.DISPATCH)
+    state.orders.pop(job.id, None)
     queue.jobs_out += 1
     queue.accessed_at = state.now_ms
-    state.counts.delivered += 1
+    _count_delivery(state, job)
     job.dispatches = {**job.dispatches, state.self_id: job.dispatches.get(state.self_id, 0) + 1}
     if job.retry_ms:
         _lease(state, job)
@@ -178,6 +179,15 @@ def dispatch(state: State, job: Job, *, with_counters: bool) -> Delivery:
         job.additional_deliveries if with_counters else None,
         job.retry_ms,
     )
+
+
+def _count_delivery(state: State, job: Job) -> None:
+    counts = state.counts
+    counts.delivered += 1
+    if job.dispatches:
+        counts.redelivered += 1
+    else:
+        counts.delivery.add(state.now_ms - (job.not_before or job.ctime // 1_000_000))
 
 
 def _lease(state: State, job: Job) -> None:
@@ -317,6 +327,7 @@ def finish_add(state: State, job: Job) -> None:
     if len(job.claims) < job.live_spec.replicate:
         state.short[job.id] = None
     state.counts.added += 1
+    state.counts.replication.add(state.now_ms - wait.started_at)
     reply(state, wait.client, Status(job.id))
 
 

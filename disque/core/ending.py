@@ -108,7 +108,8 @@ def _keep_dummy(state: State, entry: Job) -> None:
 
 def record_end(state: State, job: Job) -> None:
     """Put what is known of the end into the log."""
-    state.ready.records.append(end_record(job))
+    if state.is_recording:
+        state.ready.records.append(end_record(job))
 
 
 def raise_reason(state: State, job: Job, reason: Reason) -> None:
@@ -166,8 +167,10 @@ def collect(state: State, job: Job) -> None:
         delay = min(limits.setack_first_ms << min(job.collect_round, 10), limits.setack_max_ms)
         job.collect_round += 1
         wake(state, job, min(job.expires_at, state.now_ms + delay))
-    else:
-        wake(state, job, job.expires_at)
+    elif not (job.is_dummy and _end_dummy(state, job)):
+        all_met_at = _all_met_at(state)
+        is_early = job.is_dummy and all_met_at > state.now_ms
+        wake(state, job, min(job.expires_at, all_met_at) if is_early else job.expires_at)
 
 
 def untold(state: State, job: Job) -> list[NodeId]:
@@ -227,6 +230,7 @@ def keep_tombstone(state: State, stone: Tombstone) -> None:
         state.agenda.cancel(oldest)
         del pool[oldest.id]
         state.counts.long_tombstones_evicted += stone.is_long
+        state.counts.tombstones_evicted += 1
 
 
 def forget_tombstone(state: State, job: JobId) -> None:
@@ -296,13 +300,23 @@ def dummy_answered(state: State, job: Job, peer: NodeId) -> None:
     _end_dummy(state, job)
 
 
-def _end_dummy(state: State, job: Job) -> None:
-    if may_return(state.view):
-        return
+def _end_dummy(state: State, job: Job) -> bool:
+    """Forget it if all have answered, and there is surely nobody else; True if so."""
+    if may_return(state.view) or state.now_ms < _all_met_at(state):
+        return False
     answered = state.dummy_answers.get(job.id, {})
-    if all([node in answered or node == state.self_id for node in state.view.members]):
-        remove(state, job)
-        record(state, "gone", job.id)
+    others = [node for node in state.view.members if node != state.self_id]
+    # who knows nobody hasn't asked anybody: a node that was forgotten is alone till it has been met again
+    if not others or not all([node in answered for node in others]):
+        return False
+    remove(state, job)
+    record(state, "gone", job.id)
+    return True
+
+
+def _all_met_at(state: State) -> int:
+    """ms; when a node that meets the members of a cluster one by one has surely heard of all of them."""
+    return state.met_at + 2 * state.view.node_timeout_ms
 
 
 def may_return(view: ClusterView) -> bool:

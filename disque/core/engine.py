@@ -22,8 +22,10 @@ from cluster.view import ClusterView
 from disque.core import (
     acks,
     asking,
+    bounds,
     external,
     federation,
+    flushing,
     handling,
     healing,
     inquiries,
@@ -43,8 +45,7 @@ from disque.core import (
 from disque.core import commands as cmd
 from disque.core import messages as msg
 from disque.core.acks import mark_due
-from disque.core.agenda import Sleeper
-from disque.core.copies import answer_end, id_expiry, own_word, remove, take_out
+from disque.core.copies import answer_end, id_expiry, own_word
 from disque.core.delivery import (
     REMOVED_TEXT,
     drop,
@@ -62,11 +63,20 @@ from disque.core.ending import (
     new_end,
     tombstone_due,
 )
-from disque.core.job import Event, Job, JobState
+from disque.core.job import Job, JobState
 from disque.core.jobid import JobId
 from disque.core.jobqueue import JobQueue
 from disque.core.limits import Limits
-from disque.core.ready import BASE_KINDS, ClientId, Ready, Record, Status
+from disque.core.ready import (
+    BASE_KINDS,
+    ClientId,
+    Delivery,
+    Paged,
+    Ready,
+    Record,
+    Reply,
+    Status,
+)
 from disque.core.state import (
     AddWait,
     Dice,
@@ -82,13 +92,12 @@ from disque.core.state import (
     Returning,
     State,
     Sweep,
-    Tally,
     Tie,
     Tombstone,
+    Trash,
     Walk,
     fail,
     peer_of,
-    record,
     reply,
     send,
     wake,
@@ -134,12 +143,17 @@ class Engine:
             item = state.agenda.pop_due(state.now_ms)
             if item is None:
                 break
+            if state.trash.pools and flushing.is_trash(state, item):
+                continue
             _DUE[type(item)](state, item)
         self._settle()
 
     def command(self, client: ClientId, command: cmd.Command) -> bool:
         """Carry out a client's command; True if it is answered within this batch."""
         state = self.state
+        if (text := bounds.refusal(state, command)) is not None:
+            fail(state, client, "ERR", text)
+            return True
         if state.quarantine:
             returning.thaw_for(state, command)
         _COMMANDS[type(command)](state, client, command)
@@ -182,6 +196,16 @@ class Engine:
         publishing.leave(state, client)
         self._settle()
 
+    def last_reply_bytes(self) -> int:
+        """About how many bytes the reply takes that was given last; 0 if there is none."""
+        replies = self.state.ready.replies
+        return _size_of(replies[-1][1]) if replies else 0
+
+    def queue_of(self, id_: bytes) -> bytes | None:
+        """The queue in which the job of an id lies, or would lie; None if no copy is here."""
+        job = self.state.jobs.get(JobId(id_))
+        return None if job is None or job.spec is None else job.queue
+
     def subscription_count(self, subscriber: ClientId) -> int:
         """Topics that a connection has subscribed to."""
         return self.state.topics.count_of(subscriber)
@@ -218,8 +242,8 @@ class Engine:
         yield from restoring.queue_again(self.state, queued)
 
     def set_logged(self, is_logged: bool) -> None:
-        """Whether records are stored: then leases are among them."""
-        self.state.is_logged = is_logged
+        """Whether records are stored: then leases are among them; if not, none are made any more."""
+        self.state.is_logged = self.state.is_recording = is_logged
 
     def placed(self, id_: bytes, segment: int, offset: int, size: int) -> None:
         """A base record has been stored there: to be called for each, in order, and again when it moves."""
@@ -261,7 +285,7 @@ class Engine:
 
     def reset(self) -> None:
         """Forget all jobs and queues (DEBUG FLUSHALL, CLUSTER RESET)."""
-        flush_all(self.state)
+        flushing.flush_all(self.state)
 
     def next_wakeup_ms(self) -> int | None:
         """ms at which `advance` should be called again, None: not before another input."""
@@ -317,6 +341,16 @@ class Engine:
             federation.feed(state)
         if state.short:
             repair.note_new(state)
+
+
+def _size_of(reply: Reply) -> int:
+    """Bodies weigh, the rest is small."""
+    if isinstance(reply, list):
+        return sum(map(_size_of, reply))
+    body = reply.body if isinstance(reply, Delivery) else reply
+    if isinstance(body, bytes):
+        return len(body)
+    return body.size if isinstance(body, Paged) else 8
 
 
 class _QueueSweep:
@@ -375,44 +409,12 @@ def _expire(state: State, job: Job) -> None:
     drop(state, job)
 
 
-def flush_all(state: State) -> None:
-    """Forget everything about jobs; who waits is told."""
-    for get in list(state.getting.values()):
-        get_timed_out(state, get)
-    for wait in list(state.adding.values()):
-        end_wait(state, wait)
-        fail(state, wait.client, "NOREPL", REMOVED_TEXT)
-    for job in list(state.jobs.values()):
-        if job.state is JobState.QUEUED:
-            take_out(state, job, Event.UNQUEUE)
-        remove(state, job)
-    record(state, "flush")
-    sleepers: list[Sleeper] = [*state.tombstones.values(), *state.long_tombstones.values()]
-    sleepers += [*state.marks.values(), *state.queues.values(), *state.peers.values()]
-    sleepers += state.ties.values()
-    for sleeper in sleepers:
-        state.agenda.cancel(sleeper)
-    for peer in state.peers.values():
-        peer.moves.clear()
-        peer.moves_in.clear()
-    pools: tuple[dict[Any, Any], ...] = (
-        state.jobs, state.undone, state.dummies, state.dummy_answers, state.spent, state.asks, state.ties,
-        state.tombstones, state.long_tombstones, state.marks, state.queues, state.tallies, state.expired,
-        state.offered, state.hungry, state.quarantine,
-    )  # fmt: skip
-    for pool in pools:
-        pool.clear()
-    state.by_state = [0] * len(JobState)
-    state.body_bytes = state.paged_bytes = 0
-    state.total = Tally()
-
-
 def _renew(state: State, client: ClientId, command: cmd.Renew) -> None:
     reply(state, client, [id_ for id_ in command.ids if not handling.renew_here(state, id_)])
 
 
 def _flush(state: State, client: ClientId, _command: cmd.FlushAll) -> None:
-    flush_all(state)
+    flushing.flush_all(state)
     reply(state, client, Status(b"OK"))
 
 
@@ -575,6 +577,7 @@ _DUE: Mapping[type[Any], Callable[[State, Any], None]] = {
     Repairer: repair.repairer_due,
     Leaver: leaving.leaver_due,
     Pager: logged.pager_due,
+    Trash: flushing.trash_due,
     Returning: returning.returning_due,
     Inquiry: asking.inquiry_due,
     Tie: requeue.tie_due,

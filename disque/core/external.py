@@ -27,6 +27,7 @@ def hand_over(state: State, wait: AddWait) -> None:
     end_wait(state, wait)
     reply(state, wait.client, Status(job.id))
     state.counts.added += 1
+    state.counts.replication.add(state.now_ms - wait.started_at)
     holding = [
         n for n in others(state, job) if n in state.up_set and job.claims.get(n, (0, 0, False))[2]
     ]

@@ -145,7 +145,9 @@ def ask_newcomers(state: State, nodes: list[NodeId]) -> None:
 def on_need_jobs(state: State, peer: NodeId, said: msg.NeedJobs) -> None:
     """Give what we have, at most half of a short queue; remember the rest if clients wait there (reference 5.7)."""
     count = min(max(said.count, 1), state.limits.needjobs_count_max)
-    queue = queue_of(state, said.queue) if said.has_waiting else state.queues.get(said.queue)
+    # A want is no fact: beyond the limit of queues it isn't remembered
+    may_make = said.has_waiting and len(state.queues) < state.limits.queues_max
+    queue = queue_of(state, said.queue) if may_make else state.queues.get(said.queue)
     if queue is None:
         return
     queue.wanted.pop(peer, None)

@@ -36,6 +36,7 @@ def nack_here(state: State, id_: JobId, delay_ms: int) -> bool:
     if job.not_before > state.now_ms:
         return False  # never handed out: there is nothing to give back (S10)
     job.nacks = {**job.nacks, state.self_id: job.nacks.get(state.self_id, 0) + 1}
+    state.counts.nacked += 1
     if delay_ms and not is_spent_out(job):
         _hold(state, job, delay_ms)
     else:
@@ -53,6 +54,7 @@ def _hold(state: State, job: Job, delay_ms: int) -> None:
     state.asks.pop(job.id, None)
     set_role(state, job, Role.DELAYED)
     record_facts(state, job)
+    _note_order(state, job)
     tell_others(state, job, msg.Leased)
     book(state, job)
 
@@ -87,6 +89,7 @@ def _queue_at_once(state: State, job: Job, *, was_nacked: bool = False) -> None:
     job.ask_at = 0
     state.asks.pop(job.id, None)
     record_facts(state, job)
+    _note_order(state, job)
     if is_paused_in(state, job.queue):
         tell_others(state, job, msg.Told)
         job.ask_at = state.now_ms + (job.retry_ms or PAUSED_RETRY_0_MS)
@@ -95,6 +98,15 @@ def _queue_at_once(state: State, job: Job, *, was_nacked: bool = False) -> None:
         enqueue(state, job, was_nacked=was_nacked)
     else:
         book(state, job)
+
+
+def _note_order(state: State, job: Job) -> None:
+    """The hand-out that this is about may not be known here yet; `requeue` makes its lease void once it is."""
+    orders, now = state.orders, state.now_ms
+    while orders and next(iter(orders.values())) <= now:
+        del orders[next(iter(orders))]
+    orders.pop(job.id, None)
+    orders[job.id] = now + state.limits.ask_wait_ms
 
 
 def dequeue_here(state: State, id_: JobId) -> bool:

@@ -27,6 +27,8 @@ def view_changed(state: State, view: ClusterView) -> None:
     before = state.view
     state.view = view
     members = view.members
+    if not members.keys() <= before.members.keys():
+        state.met_at = state.now_ms
     state.up = tuple([n for n in members if members[n].is_reachable and n != state.self_id])
     was_up, state.up_set = state.up_set, frozenset(state.up)
     lost: set[NodeId] = {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from cluster.nodeid import NodeId
 from disque.core import commands as cmd
 from disque.core.copies import others
@@ -54,6 +56,13 @@ class Statistics:
     cancelled_total: int
     forward_timeouts: int
     used_memory: int
+    nacked_total: int
+    redelivered_total: int
+    dummies_evicted: int
+    tombstones_evicted: int
+    queues_refused: int
+    queue_names_refused: int
+    blocked_refused: int
 
 
 def statistics(state: State) -> Statistics:
@@ -86,6 +95,13 @@ def statistics(state: State) -> Statistics:
         cancelled_total=counts.cancelled,
         forward_timeouts=counts.forward_timeouts,
         used_memory=used_memory(state),
+        nacked_total=counts.nacked,
+        redelivered_total=counts.redelivered,
+        dummies_evicted=counts.dummies_evicted,
+        tombstones_evicted=counts.tombstones_evicted,
+        queues_refused=counts.queues_refused,
+        queue_names_refused=counts.queue_names_refused,
+        blocked_refused=counts.blocked_refused,
     )
 
 
@@ -132,6 +148,7 @@ def shown(state: State, job: Job) -> list[Reply]:
             b"headers",
             [] if spec is None else [each for pair in spec.headers.items() for each in pair],
         ),
+        (b"own-queue", spec.queue if spec is not None else None),
     ]
     return [item for pair in pairs for item in pair]
 
@@ -177,6 +194,25 @@ def status_of(state: State, name: bytes) -> tuple[int, ...]:
     age = 0 if oldest is None else max(0, state.now_ms - oldest // 1_000_000) // 1000 + 1
     moved = (len(queue.blocked), queue.jobs_in, queue.jobs_out, queue.pause_flags)
     return (1, len(queue), age, *counted, *moved)
+
+
+_SUMMED = (b"delivered", b"delayed", b"acked", b"copies", b"blocked", b"jobs-in", b"jobs-out")
+
+
+def queue_fields(name: bytes, rows: Sequence[tuple[int, ...]]) -> list[Reply]:
+    """What `status_of` said at one node or at several, summed, as pairs in a flat array (extensions.md, QSTAT)."""
+    oldest = max([row[2] for row in rows])
+    pause = 0
+    for row in rows:
+        pause |= row[10] & 3
+    pairs: list[tuple[bytes, Reply]] = [
+        (b"name", name),
+        (b"len", sum([row[1] for row in rows])),
+        (b"oldest-age", oldest - 1 if oldest else None),
+        *[(field, sum([row[at] for row in rows])) for at, field in enumerate(_SUMMED, start=3)],
+        (b"pause", PAUSE_NAMES[pause]),
+    ]
+    return [item for pair in pairs for item in pair]
 
 
 def oldest_ctime(queue: JobQueue) -> int | None:

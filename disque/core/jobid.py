@@ -7,7 +7,7 @@ The last field tells any node how long an id it never met can matter: minutes of
 from __future__ import annotations
 
 import base64
-from typing import NewType
+from typing import NewType, cast
 
 from cluster.nodeid import NodeId
 from disque.errors import CommandError
@@ -42,10 +42,25 @@ def is_job_id(raw: bytes) -> bool:
 
 def parse_job_ids(raw: list[bytes]) -> tuple[JobId, ...]:
     """All or nothing: one malformed id refuses the whole command with BADID."""
-    for each in raw:
-        if not is_job_id(each):
-            raise CommandError("Invalid Job ID format.", "BADID")
-    return tuple(map(JobId, raw))
+    if not (_are_job_ids(raw) if len(raw) > _FEW else all(map(is_job_id, raw))):
+        raise CommandError("Invalid Job ID format.", "BADID")
+    return cast("tuple[JobId, ...]", tuple(raw))
+
+
+_FEW = 16
+
+
+def _are_job_ids(raw: list[bytes]) -> bool:
+    """The same test for many at once: a command may name a million."""
+    if any([len(each) != JOB_ID_BYTES for each in raw]):
+        return False
+    joined, count = b"".join(raw), len(raw)
+    return all(
+        [
+            joined[at::JOB_ID_BYTES] == mark * count
+            for at, mark in ((0, b"D"), (1, b"-"), (10, b"-"), (35, b"-"))
+        ]
+    )
 
 
 def ttl_minutes(job: JobId) -> int:

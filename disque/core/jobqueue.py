@@ -33,6 +33,8 @@ def place_of(job: Job) -> Place:
 class SortedPages:
     """Jobs in the order of their places, cut into pages."""
 
+    __slots__ = ("_lasts", "_length", "_pages")
+
     def __init__(self) -> None:
         self._pages: list[list[Job]] = []
         self._lasts: list[Place] = []  # that of the last job of each page

@@ -79,6 +79,12 @@ class Limits:
     move_ask_max_ms: int = 30_000
 
     # Queues
+    queue_name_bytes_max: int = (
+        4_096  # a name is kept in memory and told peers; a topic's: see below
+    )
+    get_queues_max: int = 5_000  # of one GETJOB: each is made, and watched, at once
+    queues_max: int = 1_000_000  # no client makes more; jobs from peers always find room
+    blocked_max: int = 10_000  # GETJOBs and WAITJOBs that wait at a time
     queue_idle_max_ms: int = 300_000  # empty, unwatched, unpaused queues are freed after this
     pauses_max: int = 10_000  # queues whose cluster-wide pause flags are kept (M18)
     queue_sweep_ms: int = 1_000  # how often some queues are looked at
@@ -90,7 +96,7 @@ class Limits:
     topics_told_max: int = 20_000  # names whose counts a node tells, and keeps of one peer
 
     # Work a turn
-    wakeups_a_turn: int = 2_000  # timers fired in one advance
+    wakeups_a_turn: int = 500  # timers fired in one advance: some 20 us each
     message_entries_max: int = 500  # entries of one bus message
     message_bytes_max: int = 1 << 20  # a message is closed when its bodies reach this
 

@@ -7,9 +7,12 @@ and those of extensions.md.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
+from typing import Any
 
 from disque.core.commands import (
     DURATION_MAX_MS,
+    NO_HEADERS,
     PRIORITY_DEFAULT,
     REPLICATE_MAX,
     TTL_DEFAULT_MS,
@@ -44,6 +47,13 @@ from disque.core.topics import Kind, Topic
 from disque.errors import CommandError
 
 WAITJOB_IDS_MAX = 1_024
+HEADERS_MAX = (
+    256  # of a job, as STOMP's frames may have: they are kept in memory and sent to each holder
+)
+HEADERS_BYTES_MAX = 64 << 10  # names and values together, likewise
+_TOO_MANY_HEADERS = f"HEADER: at most {HEADERS_MAX} of them, {HEADERS_BYTES_MAX} bytes together"
+_CACHED_OPTIONS_MAX = 1_000
+_CACHED_WORD_MAX = 64  # bytes; longer words would make the cache large
 _SYNTAX = "syntax error"
 _NOT_A_NUMBER = "value is not an integer or out of range"
 
@@ -61,37 +71,53 @@ def parse(name: bytes, args: list[bytes]) -> Command:
 def _add_job(name: bytes, args: list[bytes]) -> Command:
     if len(args) < 3:
         raise _wrong_count(name)
-    queue, body, timeout = args[:3]
-    if len(args) == 3:
+    queue, body, timeout, *words = args
+    if not words:
         return AddJob(queue, body, _timeout_ms(timeout))
+    is_short = max(map(len, words)) <= _CACHED_WORD_MAX
+    read = _add_options if is_short else _add_options.__wrapped__
+    options = read(tuple(words))
+    return AddJob(queue, body, _timeout_ms(timeout), *options)
+
+
+@lru_cache(_CACHED_OPTIONS_MAX)
+def _add_options(args: tuple[bytes, ...]) -> tuple[Any, ...]:
+    """The fields of AddJob from `replicate` on: a producer says the same options again and again."""
     given: dict[bytes, int] = {}
+    headers: dict[bytes, bytes] = {}
     dead_queue: bytes | None = None
     is_async = False
-    words = iter(args[3:])
+    words = iter(args)
     for word in words:
         option = word.lower()
         if option == b"async":
             is_async = True
         elif option == b"deadletter":
             dead_queue = _value_of(words)
+        elif option == b"header":
+            header = _value_of(words)
+            headers.setdefault(header, _value_of(words))
         elif option in _ADDJOB_OPTIONS:
             given[option] = _bounded(_value_of(words), *_ADDJOB_OPTIONS[option])
         else:
             raise CommandError(_SYNTAX)
+    if (
+        len(headers) > HEADERS_MAX
+        or sum(map(len, [*headers, *headers.values()])) > HEADERS_BYTES_MAX
+    ):
+        raise CommandError(_TOO_MANY_HEADERS)
     retry = given.get(b"retry")
-    return AddJob(
-        queue,
-        body,
-        _timeout_ms(timeout),
-        replicate=given.get(b"replicate"),
-        delay_ms=_ms(given.get(b"delay", 0)),
-        retry_ms=None if retry is None else _ms(retry),
-        ttl_ms=_ms(given[b"ttl"]) if b"ttl" in given else TTL_DEFAULT_MS,
-        maxlen=given.get(b"maxlen"),
-        is_async=is_async,
-        priority=given.get(b"priority", PRIORITY_DEFAULT),
-        max_deliveries=given.get(b"maxdeliveries"),
-        dead_queue=dead_queue,
+    return (
+        given.get(b"replicate"),
+        _ms(given.get(b"delay", 0)),
+        None if retry is None else _ms(retry),
+        _ms(given[b"ttl"]) if b"ttl" in given else TTL_DEFAULT_MS,
+        given.get(b"maxlen"),
+        is_async,
+        given.get(b"priority", PRIORITY_DEFAULT),
+        given.get(b"maxdeliveries"),
+        dead_queue,
+        headers or NO_HEADERS,
     )
 
 
@@ -299,7 +325,7 @@ def _scan_words(args: list[bytes], options: tuple[bytes, ...]) -> _Scanned:
     return cursor, given, states, is_busyloop
 
 
-_STATES = (b"wait-repl", b"active", b"queued", b"acked")
+_STATES = (b"wait-repl", b"active", b"queued", b"acked", b"delivered", b"delayed")
 
 
 def _scan_value(option: bytes, text: bytes) -> bytes:
@@ -317,12 +343,18 @@ def _scan_value(option: bytes, text: bytes) -> bytes:
 
 
 def _queue_scan(_name: bytes, args: list[bytes]) -> Command:
-    options = (b"count", b"minlen", b"maxlen", b"importrate")
+    options = (b"count", b"minlen", b"maxlen", b"importrate", b"reply")
     cursor, given, _, is_busyloop = _scan_words(args, options)
+    length_min, length_max, import_rate_min = [
+        _number(given[word]) if word in given else None for word in options[1:4]
+    ]
     return QScan(
         cursor or 0,
         None if is_busyloop else _scan_count(given),
-        *[_number(given[word]) if word in given else None for word in options[1:]],
+        length_min,
+        length_max,
+        import_rate_min,
+        given.get(b"reply") == b"all",
     )
 
 

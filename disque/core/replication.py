@@ -33,7 +33,7 @@ from disque.core.delivery import (
 )
 from disque.core.ending import fail_add
 from disque.core.external import NO_OWN_COPY, add_once, hand_over, move_in_doubt, reason_of
-from disque.core.job import Job, JobSpec, JobState
+from disque.core.job import Job, JobState
 from disque.core.jobid import make_job_id
 from disque.core.memory import Pressure, pressure
 from disque.core.moves import can_move_to
@@ -45,7 +45,6 @@ from disque.core.state import (
     copy_count,
     fail,
     intern_nodes,
-    intern_spec,
     is_counted,
     is_willing,
     note_refusal,
@@ -53,6 +52,7 @@ from disque.core.state import (
     reply,
     salted,
     send,
+    shared_spec,
     wake,
 )
 
@@ -176,27 +176,19 @@ def _make_job(state: State, command: cmd.AddJob, aim: int) -> Job:
         retry_ms = limits.retry_default_ms(command.ttl_ms)
     max_deliveries, dead_queue = _delivery_limit(state, command)
     state.last_ctime = max(now * 1_000_000, state.last_ctime + 1)
-    spec = JobSpec(
-        queue=command.queue,
-        retry_ms=retry_ms,
-        replicate=aim,
-        is_explicit=command.replicate is not None,
-        delay_ms=command.delay_ms,
-        ttl_ms=command.ttl_ms,
-        priority=command.priority,
-        max_deliveries=max_deliveries,
-        dead_queue=dead_queue,
-        headers=command.headers,
-    )
+    key = (
+        command.queue, retry_ms, aim, command.replicate is not None, command.delay_ms, command.ttl_ms, command.priority,
+        max_deliveries, dead_queue,
+    )  # fmt: skip
     entropy = state.dice.randbytes(18)
     return Job(
-        id=make_job_id(state.self_id, entropy, ttl_ms=spec.ttl_ms, is_retried=retry_ms > 0),
-        spec=intern_spec(state, spec),
+        id=make_job_id(state.self_id, entropy, ttl_ms=command.ttl_ms, is_retried=retry_ms > 0),
+        spec=shared_spec(state, key, command.headers),
         ctime=state.last_ctime,
         body=command.body,
         state=JobState.ACTIVE,
-        expires_at=now + spec.ttl_ms,
-        not_before=now + spec.delay_ms if spec.delay_ms else 0,
+        expires_at=now + command.ttl_ms,
+        not_before=now + command.delay_ms if command.delay_ms else 0,
     )
 
 

@@ -17,6 +17,8 @@ from disque.core.copies import (
     has_older_burials,
     others,
     own_word,
+    record_facts,
+    tell_others,
 )
 from disque.core.delivery import (
     book,
@@ -142,8 +144,27 @@ def live_copy(
     if len(job.holders) > len(before):
         newcomers = [node for node in job.holders if node not in before and node != peer]
         send(state, newcomers, msg.Told(job.id, facts_of(state, job)))
+    if job.id in state.orders:
+        _void_unheard(state, job)
     obey_lease(state, job)
     return job
+
+
+def _void_unheard(state: State, job: Job) -> None:
+    """A NACK or ENQUEUE here was about a hand-out elsewhere that nobody told us of (B1.1): its lease is void, too."""
+    now = state.now_ms
+    unheard = {
+        node: stamp
+        for node, (stamp, end) in job.leases.items()
+        if node != state.self_id and end > now and stamp > job.covered.get(node, -1)
+    }
+    if now >= state.orders[job.id] or job.is_done:
+        del state.orders[job.id]
+    elif unheard:
+        del state.orders[job.id]
+        job.covered = merge.maxima(job.covered, unheard)
+        record_facts(state, job)
+        tell_others(state, job, msg.Queued if job.state is JobState.QUEUED else msg.Told)
 
 
 def on_will_queue(state: State, peer: NodeId, said: msg.WillQueue) -> None:

@@ -14,7 +14,8 @@ from disque.core import commands as cmd
 from disque.core import merge
 from disque.core import messages as msg
 from disque.core.delivery import queue_of, serve
-from disque.core.introspection import PAUSE_NAMES, shown, state_name
+from disque.core.introspection import PAUSE_NAMES, queue_fields, shown, state_name, status_of
+from disque.core.job import Job, Role
 from disque.core.jobid import JobId
 from disque.core.jobqueue import PAUSE_IN, PAUSE_OUT, JobQueue
 from disque.core.ready import ClientId, Reply, Status
@@ -22,7 +23,7 @@ from disque.core.state import Scan, State, record, reply, send
 
 _SCANS_MAX = 64
 _SCANNED_NAMES_MAX = 4_000_000  # over all snapshots
-_POSITION_BITS = 32
+CURSOR_BITS = 32  # of a cursor, for the position; above them the scan's number
 
 
 def queue_peek(state: State, client: ClientId, command: cmd.QPeek) -> None:
@@ -31,24 +32,37 @@ def queue_peek(state: State, client: ClientId, command: cmd.QPeek) -> None:
     found: list[Reply] = []
     if queue is not None:
         jobs = iter(queue.jobs) if command.count > 0 else reversed(queue.jobs)
-        found += [[queue.name, job.id, job.body] for job in islice(jobs, abs(command.count))]
+        end = command.skip + abs(command.count)
+        found += [[queue.name, job.id, job.body] for job in islice(jobs, command.skip, end)]
     reply(state, client, found)
 
 
 def queue_scan(state: State, client: ClientId, command: cmd.QScan) -> None:
-    """QSCAN: `[cursor, names]`."""
+    """QSCAN: `[cursor, queues]`, each its name, or (REPLY ALL) what QSTAT GLOBAL would say if this node were alone."""
 
     def shown_queue(name: bytes) -> Reply:
         queue = state.queues.get(name)
-        return name if queue is not None and _is_wanted(state, queue, command) else None
+        if queue is None:
+            is_wanted = command.is_full and name in state.tallies
+        else:
+            is_wanted = _is_wanted(state, queue, command)
+        if not is_wanted:
+            return None
+        return queue_fields(name, [status_of(state, name)]) if command.is_full else name
+
+    def snapshot() -> list[bytes]:
+        if not command.is_full or command.length_min or command.import_rate_min:
+            return list(state.queues)
+        # And those whose jobs are all delivered or delayed, or copies of what another node queues
+        return list(dict.fromkeys([*state.queues, *state.tallies]))
 
     _scan(
         state,
         client,
-        "queues",
+        "queues in full" if command.is_full else "queues",
         command.cursor,
         command.count,
-        lambda: list(state.queues),
+        snapshot,
         shown_queue,
     )
 
@@ -76,11 +90,19 @@ def job_scan(state: State, client: ClientId, command: cmd.JScan) -> None:
             return None
         if command.queue is not None and job.queue != command.queue:
             return None
-        if command.states and state_name(job) not in command.states:
+        if command.states and not _is_in_state(job, command.states):
             return None
         return shown(state, job) if command.is_full else Status(job.id)
 
     _scan(state, client, "jobs", command.cursor, command.count, lambda: list(state.jobs), shown_job)
+
+
+def _is_in_state(job: Job, states: tuple[bytes, ...]) -> bool:
+    """Disque's four states are those of this node's copy; delivered and delayed are what it accounts for (QSTAT)."""
+    return state_name(job) in states or _ROLE_NAMES.get(job.role) in states
+
+
+_ROLE_NAMES = {Role.DELIVERED: b"delivered", Role.DELAYED: b"delayed"}
 
 
 def _scan(
@@ -92,7 +114,7 @@ def _scan(
     snapshot: Callable[[], list[bytes] | list[JobId]],
     show: Callable[[bytes], Reply],
 ) -> None:
-    number, position = cursor >> _POSITION_BITS, cursor & ((1 << _POSITION_BITS) - 1)
+    number, position = cursor >> CURSOR_BITS, cursor & ((1 << CURSOR_BITS) - 1)
     scan = state.scans.pop(number, None)
     if scan is None or scan.kind != kind:
         state.scans_made += 1
@@ -108,7 +130,7 @@ def _scan(
         number = position = 0
     else:
         _keep_scan(state, number, scan)
-    reply(state, client, [b"%d" % ((number << _POSITION_BITS) | position), found])
+    reply(state, client, [b"%d" % ((number << CURSOR_BITS) | position), found])
 
 
 def _keep_scan(state: State, number: int, scan: Scan) -> None:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from hashlib import blake2b
-from typing import Protocol
+from typing import Any, Protocol, TypeAlias
 
 import attrs
 
 from cluster.nodeid import NodeId
 from cluster.view import ClusterView
 from disque.core.agenda import Agenda, Sleeper
+from disque.core.histogram import Histogram
 from disque.core.job import Claim, Job, JobSpec, JobState, Reason
 from disque.core.jobid import JobId
 from disque.core.jobqueue import JobQueue
@@ -264,6 +265,14 @@ class Purge:
 
 
 @attrs.define(eq=False)
+class Trash:
+    """What was forgotten all at once; its bookings are cancelled and its memory is given back in bounded steps."""
+
+    pools: list[dict[Any, Any]] = attrs.Factory(list)
+    wake_at: int | None = None
+
+
+@attrs.define(eq=False)
 class Pager:
     """A bounded pass over all jobs whose bodies should leave memory."""
 
@@ -296,6 +305,15 @@ class Counts:
     forward_timeouts: int = 0
     moves_in_doubt: int = 0
     bad_payloads: int = 0
+    tombstones_evicted: int = 0
+    nacked: int = 0
+    redelivered: int = 0
+    # From ADDJOB to its reply, where copies were waited for; from when a job may be fetched to its first hand-out
+    replication: Histogram = attrs.Factory(Histogram)
+    delivery: Histogram = attrs.Factory(Histogram)
+    queues_refused: int = 0
+    queue_names_refused: int = 0
+    blocked_refused: int = 0
 
 
 @attrs.define(eq=False)
@@ -325,7 +343,9 @@ class State:
     body_bytes: int = 0  # of live copies, in memory
     paged_bytes: int = 0  # of records of live copies whose bodies lie in the log alone
     is_logged: bool = False  # there is a log
+    is_recording: bool = True  # somebody takes the records: without a log nobody may
     pager: Pager = attrs.Factory(Pager)
+    trash: Trash = attrs.Factory(Trash)
     tallies: dict[bytes, Tally] = attrs.Factory(dict)  # by effective queue
     total: Tally = attrs.Factory(Tally)
     tombstones: dict[JobId, Tombstone] = attrs.Factory(dict)
@@ -340,6 +360,8 @@ class State:
     adding_of: dict[ClientId, dict[JobId, None]] = attrs.Factory(dict)  # a client's waiting ADDJOBs
     getting: dict[ClientId, GetWait] = attrs.Factory(dict)
     asks: dict[JobId, Ask] = attrs.Factory(dict)
+    met_at: int = 0  # ms; when a member came that this node hadn't known
+    orders: dict[JobId, int] = attrs.Factory(dict)  # NACKs, ENQUEUEs: till when a lease is void
     ties: dict[tuple[JobId, NodeId], Tie] = attrs.Factory(dict)
     inquiries: dict[int, Inquiry] = attrs.Factory(dict)
     inquiry_of: dict[ClientId, int] = attrs.Factory(dict)
@@ -396,11 +418,24 @@ def intern_nodes(state: State, nodes: Iterable[NodeId]) -> tuple[NodeId, ...]:
     return state.interned.setdefault(key, key)  # type: ignore[return-value]
 
 
+# The fields of a JobSpec but its headers, in order.
+SpecKey: TypeAlias = tuple[bytes, int, int, bool, int, int, int, int, bytes]
+
+
+def shared_spec(state: State, key: SpecKey, headers: Mapping[bytes, bytes]) -> JobSpec:
+    """The spec of these fields, shared by all jobs that have an equal one; one with headers is its job's own."""
+    if not headers:
+        spec = state.interned.get(key)
+        if spec is not None:
+            return spec  # type: ignore[return-value]
+    return intern_spec(state, JobSpec(*key, headers))
+
+
 def intern_spec(state: State, spec: JobSpec) -> JobSpec:
     """The same spec, shared by all jobs that have an equal one; one with headers is its job's own."""
     if spec.headers:
         return spec
-    key = (
+    key: SpecKey = (
         spec.queue, spec.retry_ms, spec.replicate, spec.is_explicit, spec.delay_ms, spec.ttl_ms, spec.priority,
         spec.max_deliveries, spec.dead_queue,
     )  # fmt: skip
@@ -454,7 +489,8 @@ def record_if_logged(state: State, kind: str, *fields: object) -> None:
 
 def record(state: State, kind: str, *fields: object, is_urgent: bool = False) -> None:
     """Put an entry into the log, before anything of this Ready leaves."""
-    state.ready.records.append(Record(kind, fields, is_urgent))
+    if state.is_recording:
+        state.ready.records.append(Record(kind, fields, is_urgent))
 
 
 def members_of(state: State, nodes: tuple[NodeId, ...]) -> tuple[NodeId, ...]:

@@ -60,6 +60,7 @@ class Decoder:
 
     __slots__ = (
         "_arguments",
+        "_arguments_max",
         "_body",
         "_body_left",
         "_buffer_max",
@@ -79,10 +80,14 @@ class Decoder:
     )
 
     def __init__(
-        self, *, bulk_bytes_max: int = BULK_BYTES_MAX, buffer_bytes_max: int = BUFFER_BYTES_MAX
+        self,
+        *,
+        bulk_bytes_max: int = BULK_BYTES_MAX,
+        arguments_max: int = MULTIBULK_COUNT_MAX,
+        buffer_bytes_max: int = BUFFER_BYTES_MAX,
     ) -> None:
         self.error: ProtocolError | None = None
-        self._bulk_max = bulk_bytes_max
+        self.set_limits(bulk_bytes_max=bulk_bytes_max, arguments_max=arguments_max)
         self._buffer_max = buffer_bytes_max
         self._data = b""  # being parsed, from _position on
         self._position = 0
@@ -99,6 +104,11 @@ class Decoder:
         self._held_bytes = 0  # in _arguments and _body
         self._detour = 0  # commands to take the exact way
         self._detour_length = 1
+
+    def set_limits(self, *, bulk_bytes_max: int, arguments_max: int) -> None:
+        """What one argument may take, and how many a command may have, from the next header on."""
+        self._bulk_max = bulk_bytes_max
+        self._arguments_max = arguments_max
 
     @property
     def pending_bytes(self) -> int:
@@ -202,11 +212,11 @@ class Decoder:
 
     def _take_parts(self, parts: list[bytes], commands: list[list[bytes]], count_max: int) -> int:
         """Take the commands at the head of `parts`; return the index of the first part left."""
-        at, last = 0, len(parts) - 1
+        at, last, arguments_max = 0, len(parts) - 1, self._arguments_max
         is_odd = False
         while len(commands) < count_max:
             count = _COUNTS.get(parts[at])
-            if count is None:
+            if count is None or count > arguments_max:
                 is_odd = at < last
                 break
             end = at + 2 * count + 1
@@ -242,7 +252,7 @@ class Decoder:
             if line is None:
                 return False
             count = _integer(line[1:])
-            if count is None or count > MULTIBULK_COUNT_MAX:
+            if count is None or count > self._arguments_max:
                 raise ProtocolError("Protocol error: invalid multibulk length")
             if count <= 0:
                 return True

@@ -8,13 +8,14 @@ version is ours (extensions.md).
 from __future__ import annotations
 
 import time
-from hmac import compare_digest
 from typing import TYPE_CHECKING
 
 import disque
 from disque.core.integers import parse_int
 from disque.core.ready import Status
 from disque.errors import CommandError
+from disque.server.access import WrongPassword
+from disque.server.acl import DEFAULT_NAME
 from disque.server.client_admin import check_name, client_
 from disque.server.cluster_admin import cluster, known_nodes
 from disque.server.config_admin import config
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
 
 OK = Status(b"OK")
 NOTHING = Verbatim(b"")
-PASSWORD_BYTES_MAX = 512
 _SYNTAX = "syntax error"
 
 
@@ -56,21 +56,19 @@ def ping(shell: Shell, client: Client, args: list[bytes]) -> Answer:
 
 
 def auth(shell: Shell, client: Client, args: list[bytes]) -> Answer:
-    """`AUTH <password>`; a wrong one takes back an earlier right one."""
-    password = shell.config.requirepass
-    if not password:
-        raise CommandError("Client sent AUTH, but no password is set")
-    client.is_authenticated = _is_password(args[0], password)
-    if not client.is_authenticated:
-        raise CommandError("invalid password")
+    """`AUTH [<user>] <password>`; a wrong one takes back an earlier right one."""
+    if len(args) > 2:
+        raise wrong_count(b"auth")
+    name = args[0].decode("utf-8", "surrogateescape") if len(args) == 2 else DEFAULT_NAME
+    try:
+        user = shell.access.log_in(name, args[-1:], client.host)
+    except WrongPassword:
+        shell.clients.crowd.logged_out(client, shell.clock.now_ms())
+        if len(args) == 1:
+            raise CommandError("invalid password") from None
+        raise
+    shell.clients.crowd.logged_in(client, user)
     return OK
-
-
-def _is_password(given: bytes, password: str) -> bool:
-    """Compare in a time that tells nothing."""
-    return len(given) <= PASSWORD_BYTES_MAX and compare_digest(
-        given, password.encode("utf-8", "surrogateescape")
-    )
 
 
 def hello(shell: Shell, client: Client, args: list[bytes]) -> Answer:
@@ -85,14 +83,11 @@ def hello(shell: Shell, client: Client, args: list[bytes]) -> Answer:
     credentials, name = _hello_options(args[1:])
     if name is not None:
         check_name(name)
-    password = shell.config.requirepass
     if credentials is not None:
-        if not password:
-            raise CommandError("Client sent AUTH, but no password is set")
-        if not _is_password(credentials[1], password) or credentials[0] != b"default":
-            raise CommandError("invalid username-password pair or user is disabled.", "WRONGPASS")
-        client.is_authenticated = True
-    elif password and not client.is_authenticated:
+        user_name = credentials[0].decode("utf-8", "surrogateescape")
+        user = shell.access.log_in(user_name, credentials[1:], client.host)
+        shell.clients.crowd.logged_in(client, user)
+    elif shell.access.needs_password and client.user is None:
         raise CommandError("Authentication required.", "NOAUTH")
     if name is not None:
         client.name = name

@@ -20,24 +20,26 @@ from typing import TYPE_CHECKING, NoReturn
 import trio
 
 import disque
-from cluster.bus import Bus, BusLimits, NodesFileLock, load_nodes_file, save_nodes_file
+from cluster.bus import Bus, NodesFileLock, load_nodes_file, save_nodes_file
 from cluster.errors import NodesFileError
-from cluster.link import LinkLimits
 from cluster.membership import MembershipConfig
 from cluster.nodeid import NODE_ID_CHARS, node_id_from_bytes
 from cluster.ready import Identity
 from disque.broker import Broker, BrokerSettings
 from disque.errors import ConfigError
 from disque.server import dialmap, dispatch
+from disque.server.access import Access
 from disque.server.addresses import is_loopback
 from disque.server.clients import Clients
 from disque.server.clock import Clock
 from disque.server.config import PIDFILE_DEFAULT
+from disque.server.dialect import Door
 from disque.server.eventlog import EventLog
 from disque.server.info import Figures
 from disque.server.loop import NullLog, Turns
+from disque.server.page import Page, open_port
 from disque.server.persistence import Persistence
-from disque.server.settings import Settings, limits_of
+from disque.server.settings import Settings, bus_limits_of, limits_of
 from disque.server.shell import Shell
 from disque.server.sockets import listen, listen_unix
 from disque.server.stomp import Stomp
@@ -49,7 +51,6 @@ if TYPE_CHECKING:
     from cluster.ready import Note
     from disque.server.config import Config
     from disque.server.connection import Client
-    from disque.server.dialect import Dialect
 
 EXIT_BUG = 70  # EX_SOFTWARE
 FAREWELL_S = 5.0  # for replies that are owed when the server ends
@@ -152,7 +153,8 @@ class Server:
             ),
             identity=identity,
             stored=stored,
-            dice=random.Random(),
+            # Ids of jobs must not be guessed: who knows one may act on it
+            dice=random.SystemRandom(),
             now_ms=self.clock.now_ms(),
         )
 
@@ -163,24 +165,29 @@ class Server:
         config = self.config
         self.turns.is_loading = True
         listeners = self._listen()
-        stomp_listeners = self._listen_stomp()
         self._bus = self.turns.bus = self._make_bus()
         try:
             await self._bus.listen(config.bind, config.bus_port)
         except OSError as error:
             raise ConfigError(error.strerror or str(error)) from None
+        page_listeners = open_port(config, self.events)
         async with trio.open_nursery() as nursery:
             shell = self._make_shell(nursery)
             self.settings.start(shell, self._bus)
             self._write_pidfile()
             nursery.start_soon(self._heed_signals, shell)
             stomp = Stomp(shell)
-            others: list[tuple[socket.socket, Dialect]] = [
-                (each, stomp) for each in stomp_listeners
+            doors = [
+                Door(each, stomp if is_stomp else None, is_tls)
+                for (is_stomp, is_tls), several in listeners.items()
+                for each in several
             ]
-            nursery.start_soon(shell.clients.serve, listeners, others)
-            if stomp_listeners:
-                nursery.start_soon(stomp.run)
+            nursery.start_soon(shell.clients.serve, doors)
+            nursery.start_soon(stomp.run)
+            if page_listeners:
+                page = Page(shell, page_listeners, stomp)
+                self.settings.on_change = page.settings_changed
+                nursery.start_soon(page.run)
             if await self.persistence.load(shell.stopping.is_set):
                 await self._run(shell)
             patience_s = FROZEN_FAREWELL_S if self.turns.trouble else FAREWELL_S
@@ -212,20 +219,26 @@ class Server:
         gc.set_threshold(*GC_THRESHOLDS)
         await shell.stopping.wait()
 
-    def _listen(self) -> list[socket.socket]:
+    def _listen(self) -> dict[tuple[bool, bool], list[socket.socket]]:
+        """Listeners by what is spoken there: STOMP or RESP, under TLS or not."""
         config = self.config
-        listeners = listen(config.bind, config.port, config.tcp_backlog)
+        ports = {
+            (False, False): config.port,
+            (False, True): config.tls_port,
+            (True, False): config.stomp_port,
+            (True, True): config.tls_stomp_port,
+        }
+        listeners = {
+            kind: listen(config.bind, port, config.tcp_backlog)
+            for kind, port in ports.items()
+            if port
+        }
         if config.unixsocket:
             mode = config.unixsocketperm
-            listeners.append(listen_unix(config.unixsocket, mode, config.tcp_backlog))
+            unix = listen_unix(config.unixsocket, mode, config.tcp_backlog)
+            listeners[False, False].append(unix)
             self._leftovers.append(Path(config.unixsocket).resolve())
         return listeners
-
-    def _listen_stomp(self) -> list[socket.socket]:
-        config = self.config
-        if not config.stomp_port:
-            return []
-        return listen(config.bind, config.stomp_port, config.tcp_backlog)
 
     def _write_pidfile(self) -> None:
         """Only one that was asked for: several nodes of one machine would share the default."""
@@ -256,6 +269,7 @@ class Server:
         self.turns.clients = clients
         shell = Shell(
             config=config,
+            access=Access(config, self.figures, self.events),
             turns=self.turns,
             clients=clients,
             clock=self.clock,
@@ -277,14 +291,17 @@ class Server:
         return Bus(
             self.turns,
             secret=config.cluster_secret.encode("utf-8", "surrogateescape"),
-            limits=BusLimits(link=LinkLimits(out_wait_max_ms=config.cluster_node_timeout)),
+            limits=bus_limits_of(config),
             is_allowed=self._refuse_peer,
             dial_map=dialmap.dialer(config.dial_map),
         )
 
     async def _heed_signals(self, shell: Shell) -> None:
-        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
             async for number in signals:
+                if number == signal.SIGHUP:
+                    self.settings.reload()
+                    continue
                 if shell.stopping.is_set() and number == signal.SIGINT:
                     os._exit(1)  # asked twice: no patience left
                 self.events.event("notice", "signal", name=signal.Signals(number).name)

@@ -18,9 +18,10 @@ from __future__ import annotations
 import contextlib
 import errno
 import socket
+import time
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
-import attrs
 import trio
 
 from disque.core.ready import ClientId
@@ -28,8 +29,16 @@ from disque.errors import ProtocolError
 from disque.resp import encoder
 from disque.resp.decoder import BufferLimitError, Decoder
 from disque.server.addresses import is_loopback, socket_host, socket_name
-from disque.server.connection import KEPT_INPUT_MAX, OUT_CAP_BYTES, OUT_PAUSE_BYTES, Client
+from disque.server.connection import (
+    KEPT_INPUT_MAX,
+    OUT_PAUSE_BYTES,
+    PROMISED_MAX_BYTES,
+    Client,
+)
+from disque.server.crowd import Crowd
+from disque.server.polling import Poller
 from disque.server.render import render
+from disque.server.tls import Handshakes, TlsSocket
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -37,7 +46,8 @@ if TYPE_CHECKING:
 
     from disque.core.ready import Reply
     from disque.server.connection import Slot
-    from disque.server.dialect import Dialect
+    from disque.server.crowd import ClientLimits
+    from disque.server.dialect import Dialect, Door
     from disque.server.eventlog import EventLog
     from disque.server.info import Figures
     from disque.server.loop import Turns
@@ -45,6 +55,9 @@ if TYPE_CHECKING:
     Hearer: TypeAlias = Callable[[ClientId, Reply], Client]
 
 COMMANDS_A_RUN = 500  # commands of one client in a row, before others have their turn
+RUN_S = 0.002  # the same in time
+PUSHES_A_PASS = 16  # sockets that have room again and are written to, likewise
+PARTINGS_A_PASS = 20  # connections whose end is looked after between two looks at the others
 READ_BYTES = 64 << 10
 READ_BYTES_LARGE = 1 << 20  # while a large body arrives
 ACCEPTS_A_TURN = 100
@@ -58,26 +71,6 @@ _TCP_CLOSE, _TCP_CLOSE_WAIT = 7, 8  # states of TCP_INFO
 _OUT_OF_FILES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 UNWRITTEN = "Errors writing to the AOF file"  # Disque's text
 UNKNOWN_OUTCOME = "; whether the job was added isn't known"
-
-DENIED = (
-    "disque-broker runs in protected mode because no requirepass is set: only clients on the same "
-    "machine are served. Set a password with requirepass (in the configuration file, as "
-    "--requirepass, as DISQUE_REQUIREPASS in the environment, or with CONFIG SET from the machine "
-    "itself), or switch this off with protected-mode no."
-)
-
-
-@attrs.define
-class ClientLimits:
-    """What configuration says about connections; CONFIG SET changes the fields."""
-
-    clients_max: int = 10_000
-    idle_max_s: int = 0  # 0: for ever
-    out_hard_bytes: int = 0  # 0: connection.OUT_CAP_BYTES
-    out_soft_bytes: int = 0  # 0: none
-    out_soft_s: int = 0
-    keepalive_s: int = 0
-    is_open_to_all: bool = False  # False: loopback and unix sockets only (protected mode)
 
 
 class Clients:
@@ -98,6 +91,8 @@ class Clients:
         self.by_id: dict[ClientId, Client] = {}
         self._execute = execute
         self._overtakes = overtakes
+        self.handshakes = Handshakes(figures, events)
+        self.crowd = Crowd(limits, figures, events)
         self._slots: dict[ClientId, Slot] = {}  # open ones of all connections
         self._last_slot = 0
         # Whoever wants the replies of an id that no slot waits for
@@ -112,6 +107,10 @@ class Clients:
         self._linger_s = LINGER_S
         self._is_complaining = False  # about a lack of file descriptors
         self._accepting = trio.CancelScope()
+        self._poller = Poller(turns, self._take_in)
+        self._pushing = trio.CapacityLimiter(PUSHES_A_PASS)
+        self._parting: deque[Client] = deque()
+        self._has_parting = trio.Event()
 
     # disque.server.loop.Replies
 
@@ -155,6 +154,7 @@ class Clients:
             return
         client = slot.client
         client.fill(slot, reply)
+        client.has_written |= not slot.is_read
         self.turns.end(client)
         if client.has_input:
             self.turns.resume(client)
@@ -178,14 +178,19 @@ class Clients:
         if dialect is not None:
             dialect.resume(client)
         left = 0 if self.is_paused else COMMANDS_A_RUN
+        until = time.perf_counter() + RUN_S
         pending = client.pending
         while left and client.is_runnable:
-            if not pending and not self._decode(client, left):
+            if not pending and not self._decode(client, 1 if client.is_stranger else left):
                 break
             if client.waits and not overtakes(pending[0]):
                 break
             left -= 1
             execute(client, pending.popleft())
+            if time.perf_counter() > until:
+                left = 0
+        if client.promised_bytes > PROMISED_MAX_BYTES:
+            self.turns.resume(client)
         self.turns.end(client)
         return not (left or self.is_paused)
 
@@ -223,28 +228,21 @@ class Clients:
 
     # Tasks
 
-    async def serve(
-        self,
-        listeners: Sequence[socket.socket],
-        others: Sequence[tuple[socket.socket, Dialect]] = (),
-    ) -> None:
-        """Accept and serve until cancelled, `others` in dialects of their own.
-
-        The listeners (non-blocking) are closed at the end.
-        """
+    async def serve(self, doors: Sequence[Door]) -> None:
+        """Accept and serve until cancelled; the listeners are closed at the end."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             nursery.start_soon(self._cron)
+            nursery.start_soon(self._poller.run)
+            nursery.start_soon(self._part_all)
             try:
                 async with trio.open_nursery() as accepting:
                     self._accepting = accepting.cancel_scope
-                    for listener in listeners:
-                        accepting.start_soon(self._accept, listener, None)
-                    for listener, dialect in others:
-                        accepting.start_soon(self._accept, listener, dialect)
+                    for door in doors:
+                        accepting.start_soon(self._accept, door)
             finally:
-                for listener in (*listeners, *[each for each, _ in others]):
-                    listener.close()
+                for door in doors:
+                    door.listener.close()
             await trio.sleep_forever()
 
     async def farewell(self, patience_s: float) -> None:
@@ -257,12 +255,12 @@ class Clients:
             while self.by_id:
                 await trio.sleep(0.01)
 
-    async def _accept(self, listener: socket.socket, dialect: Dialect | None) -> None:
+    async def _accept(self, door: Door) -> None:
         while True:
-            await trio.lowlevel.wait_readable(listener)
+            await trio.lowlevel.wait_readable(door.listener)
             for _ in range(ACCEPTS_A_TURN):
                 try:
-                    sock, address = listener.accept()
+                    sock, address = door.listener.accept()
                 except BlockingIOError:
                     break
                 except OSError as error:
@@ -270,7 +268,16 @@ class Clients:
                         await self._bear_lack_of_files(error)
                     break
                 self._is_complaining = False
-                self.admit(sock, address, dialect)
+                if not door.is_tls:
+                    self.admit(sock, address, door.dialect)
+                elif self._nursery is not None:
+                    self._nursery.start_soon(self._admit_tls, sock, address, door.dialect)
+
+    async def _admit_tls(self, sock: socket.socket, address: Any, dialect: Dialect | None) -> None:
+        sock.setblocking(False)
+        secured = await self.handshakes.shake(sock, socket_host(address))
+        if secured is not None:
+            self.admit(secured, address, dialect)
 
     async def _bear_lack_of_files(self, error: OSError) -> None:
         """Say it once and breathe: the waiting connection keeps the listener readable."""
@@ -279,22 +286,29 @@ class Clients:
             self._events.event("warning", "accept-failed", reason=error.strerror)
         await trio.sleep(0.1)
 
-    def admit(self, sock: socket.socket, address: Any, dialect: Dialect | None = None) -> None:
-        """Serve a new connection, or say why not; `address` is accept's, judged by protected mode."""
+    def admit(
+        self,
+        sock: socket.socket,
+        address: Any,
+        dialect: Dialect | None = None,
+        *,
+        is_secured: bool = False,
+    ) -> None:
+        """Serve a new connection, or say why not; `address` is judged by protected mode; is_secured: TLS is seen to."""
         assert self._nursery is not None
         sock.setblocking(False)
         self._figures.connections_received += 1
         is_unix = not isinstance(address, tuple)
         is_local = is_unix or is_loopback(socket_host(address))
-        if not (is_local or self.limits.is_open_to_all):
-            self._refuse(sock, "DENIED", DENIED, dialect)
-            return
-        if len(self.by_id) >= self.limits.clients_max:
-            self._refuse(sock, "ERR", "max number of clients reached", dialect)
+        host = socket_host(address)
+        is_tls = is_secured or isinstance(sock, TlsSocket)
+        objection = self.crowd.objection(host, is_local=is_local, is_tls=is_tls)
+        if objection is not None:
+            self._refuse(sock, *objection, dialect)
             return
         try:
             own = sock.getsockname()
-            if not is_unix:
+            if sock.family != socket.AF_UNIX:
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 self._keep_alive(sock)
         except OSError:
@@ -309,10 +323,10 @@ class Clients:
             wants_writer=self._start_writer,
         )
         client.is_local = is_local
-        client.local_host = socket_host(own)
+        client.host, client.local_host = host, socket_host(own)
         client.address = socket_name(address, own if isinstance(own, str) else "")
-        client.out_limit_bytes = self.limits.out_hard_bytes or OUT_CAP_BYTES
         self.by_id[client.id] = client
+        self.crowd.add(client, client.connected_at_ms)
         if dialect is not None:
             client.dialect = dialect
             dialect.begin(client)
@@ -321,7 +335,7 @@ class Clients:
     def limits_changed(self) -> None:
         """`limits` has other values now: those who are connected get them too."""
         for client in self.by_id.values():
-            client.out_limit_bytes = self.limits.out_hard_bytes or OUT_CAP_BYTES
+            self.crowd.limit(client)
             if not client.address.startswith("unix:"):
                 with contextlib.suppress(OSError):
                     self._keep_alive(client.sock)
@@ -369,35 +383,74 @@ class Clients:
         finally:
             self._figures.net_output_bytes += client.sent_bytes
             self.by_id.pop(client.id, None)
+            self.crowd.forget(client)
             client.die()
             trio.lowlevel.notify_closing(sock)
             sock.close()
 
     async def _read(self, client: Client) -> None:
-        """Read and run until the end of the stream, or until the connection is to be closed."""
-        sock, decoder, figures = client.sock, client.decoder, self._figures
-        while not client.is_closing:
-            await trio.lowlevel.wait_readable(sock)
-            is_large = decoder.pending_bytes > READ_BYTES and not client.is_waiting
-            try:
-                data = sock.recv(READ_BYTES_LARGE if is_large else READ_BYTES)
-            except (BlockingIOError, InterruptedError):
-                continue
-            except OSError:
-                return
-            if not data:
-                client.has_ended = True
-                with trio.move_on_after(LAST_REPLIES_S):
-                    await self._see_out(client)
-                return
-            figures.net_input_bytes += len(data)
+        """Read and run until the end of the stream, or until the connection is to be closed.
+
+        The poller does so as long as reading goes on at once; what must wait is done here.
+        """
+        try:
+            while not client.has_ended:
+                client.attention = trio.Event()
+                self._poller.watch(client)
+                await client.attention.wait()
+                while self.run(client):
+                    await trio.lowlevel.checkpoint()
+                self._figures.pipelines_paused += self._is_full(client)
+                while self._is_full(client) and not (client.has_ended or client.is_closing):
+                    await self._wait_change(client)
+            with trio.move_on_after(LAST_REPLIES_S):
+                await self._see_out(client)
+        finally:
+            self._poller.unwatch(client)
+
+    def _take_in(self, client: Client) -> None:
+        """Read what has come and run it; call the client's task for what can't be done at once."""
+        if client.is_closing:
+            self._poller.unwatch(client)
+            return
+        decoder = client.decoder
+        is_large = decoder.pending_bytes > READ_BYTES and not client.is_waiting
+        try:
+            data = client.sock.recv(READ_BYTES_LARGE if is_large else READ_BYTES)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            client.is_closing = True
+            self._see_off(client)
+            return
+        if data:
+            self._figures.net_input_bytes += len(data)
             client.idle_since_ms = self.turns.clock.now_ms()
-            if not self._feed(client, data):
+            if not self._feed(client, data) or not (self.run(client) or self._is_full(client)):
                 return
-            while self.run(client):
-                await trio.lowlevel.checkpoint()
-            while self._is_full(client) and not client.is_closing:
-                await self._wait_change(client)
+            self._poller.unwatch(client)
+            client.attention.set()
+        else:
+            client.has_ended = True
+            self._see_off(client)
+
+    def _see_off(self, client: Client) -> None:
+        """Its end is looked after in time: ten thousand may end at once, and others want to be served meanwhile."""
+        self._poller.unwatch(client)
+        self._parting.append(client)
+        self._has_parting.set()
+
+    async def _part_all(self) -> None:
+        while True:
+            await self._has_parting.wait()
+            for _ in range(min(PARTINGS_A_PASS, len(self._parting))):
+                client = self._parting.popleft()
+                if client.is_closing:
+                    client.close_soon()
+                client.attention.set()
+            if not self._parting:
+                self._has_parting = trio.Event()
+            await trio.lowlevel.checkpoint()
 
     def _is_full(self, client: Client) -> bool:
         if self.is_paused and client.decoder.pending_bytes > KEPT_INPUT_MAX:
@@ -441,7 +494,9 @@ class Clients:
         client.pending.clear()
         self.turns.open()
         for slot_id in client.give_up_waiting():
-            del self._slots[slot_id]
+            slot = self._slots.pop(slot_id)
+            if slot.scope is not None:
+                slot.scope.cancel()
             self.turns.broker.disconnect(slot_id)
         if client.subscriber is not None:
             self.forget(client.subscriber)
@@ -477,7 +532,8 @@ class Clients:
         try:
             while client.backlog:
                 await trio.lowlevel.wait_writable(client.sock)
-                client.push()
+                async with self._pushing:
+                    client.push()
                 if client.room is None and client.is_runnable:
                     self.turns.resume(client)
         except (trio.ClosedResourceError, OSError):
@@ -493,15 +549,15 @@ class Clients:
             now_ms = self.turns.clock.now_ms()
             for client in list(self.by_id.values()):
                 self._inspect(client, now_ms)
+            self.crowd.drop_strangers(now_ms)
+            self.crowd.drop_largest(self.by_id.values())
             self._figures.sample(now_ms, self.sent_bytes())
             self.turns.broker.engine.set_shell_bytes(self.buffered_bytes())
 
     def buffered_bytes(self) -> int:
-        """Bytes that connections hold: input that hasn't run, output that isn't sent."""
-        return sum(
-            each.backlog_bytes + each.heard_bytes + each.decoder.pending_bytes
-            for each in self.by_id.values()
-        )
+        """Bytes that connections hold: input that hasn't run, output that isn't sent; those of peers, too."""
+        of_links = 0 if self.turns.bus is None else self.turns.bus.waiting_bytes
+        return of_links + sum(each.held_bytes for each in self.by_id.values())
 
     def sent_bytes(self) -> int:
         """Bytes sent to clients since start, those of present connections included."""

@@ -16,15 +16,19 @@ import attrs
 
 from disque.core.integers import INT64_MAX
 from disque.errors import CommandError, ConfigError
+from disque.server.addresses import is_loopback
 from disque.server.directives import (
     BUS_PORT_OFFSET,
     DEFAULT_PORT,
+    PAGE_PORT_OFFSET,
     PORT_MAX,
+    AutoPort,
     BufferLimit,
     BufferLimits,
     Choice,
     Directive,
     FileName,
+    FilePath,
     Folder,
     Integer,
     JoinAddress,
@@ -35,14 +39,17 @@ from disque.server.directives import (
     Permissions,
     Renames,
     Text,
+    Users,
     Words,
     YesNo,
+    without_brackets,
 )
 from disque.server.table import COMMANDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from disque.server.acl import User
     from disque.server.dialmap import Address
 
 PIDFILE_DEFAULT = "/var/run/disque.pid"
@@ -77,7 +84,11 @@ class Config:
 
     # What CONFIG GET of Disque shows, in its order
     requirepass: str = _live(
-        "", Text(bytes_max=_WORD_BYTES_MAX), "Password that clients must give.", is_secret=True
+        "",
+        Text(bytes_max=_WORD_BYTES_MAX),
+        "Password that clients must give.",
+        is_secret=True,
+        is_masked=True,
     )
     unixsocket: str = _setting("", Text(), "Path of a socket to listen at too.")
     logfile: str = _setting("", Text(), "File for the log; empty: standard output.")
@@ -183,6 +194,61 @@ class Config:
     )
     stomp_newline: bool = _live(False, _YES_NO, "A newline after frames for STOMP 1.0 clients.")
 
+    http_port: int | None = _setting(
+        None, AutoPort(), "Port of the web page, /metrics and STOMP over WebSocket; 0: none."
+    )
+    http_bind: tuple[str, ...] = _setting(
+        (), Words(16), "Addresses of the web page; none: loopback. Others need requirepass."
+    )
+    http_tls: bool = _setting(False, _YES_NO, "Speak TLS on http-port.")
+
+    # Who may come in
+    requirepass_file: str = _setting("", FilePath(), "File that holds requirepass.")
+    cluster_secret_file: str = _setting("", FilePath(), "File that holds cluster-secret.")
+    auth_failures_max: int = _live(
+        60, Integer(), "Wrong passwords from an address in a minute; 0: no limit."
+    )
+    auth_timeout: int = _live(30, Integer(), "Time to give the password; 0: for ever.", unit="s")
+    unauthenticated_max: int = _live(
+        1_000, _COUNT, "Connections without the password; the oldest go."
+    )
+    clients_per_address_max: int = _live(0, Integer(), "Connections of an address; 0: no limit.")
+    tls_port: int = _setting(0, _PORT_OR_DEFAULT, "Port for clients that speak TLS; 0: none.")
+    tls_stomp_port: int = _setting(
+        0, _PORT_OR_DEFAULT, "Port for STOMP clients that speak TLS; 0: none."
+    )
+    tls_only: bool = _live(False, _YES_NO, "Without TLS serve only this machine.")
+    tls_cluster: bool = _setting(False, _YES_NO, "Speak TLS on the bus, both ways.")
+    tls_cert_file: str = _live("", FilePath(), "Our certificate and its chain.", is_reloaded=True)
+    tls_key_file: str = _live("", FilePath(), "The key of tls-cert-file.", is_reloaded=True)
+    tls_ca_cert_file: str = _live(
+        "", FilePath(), "Who signs certificates that we believe.", is_reloaded=True
+    )
+    tls_auth_clients: str = _live(
+        "yes", Choice(("yes", "optional", "no")), "Must clients show a certificate?"
+    )
+
+    # What may come in
+    body_max: int = _live(512 << 20, Memory(), "An argument, or the body of a frame.", unit="bytes")
+    arguments_max: int = _live(1 << 20, Integer(16), "Arguments of a command.")
+    pipeline_max: int = _live(1_000, _COUNT, "ADDJOBs of a connection that wait for copies.")
+    clients_memory_max: int = _live(
+        1 << 30,
+        Memory(),
+        "All connections' buffers; who holds most goes. 0: no limit.",
+        unit="bytes",
+    )
+    queue_name_max: int = _live(4_096, _COUNT, "The name of a queue.", unit="bytes")
+    queues_max: int = _live(1_000_000, _COUNT, "Queues at a time; beyond, no new ones.")
+    blocked_clients_max: int = _live(10_000, _COUNT, "Commands that wait for a job or an outcome.")
+    cluster_frame_max: int = _live(513 << 20, Memory(), "A frame of a peer.", unit="bytes")
+    cluster_link_buffer: int = _live(64 << 20, Memory(), "What a link keeps unsent.", unit="bytes")
+    cluster_handshakes_max: int = _live(100, _COUNT, "Peers in handshake; the oldest go.")
+
+    user: dict[str, User] = attrs.field(
+        factory=dict,
+        metadata=_metadata(Users(), "A user besides default.", is_file_only=True, is_secret=True),
+    )
     rename_command: dict[str, str] = attrs.field(
         factory=dict,
         metadata=_metadata(Renames(), "Other names for commands.", is_file_only=True),
@@ -193,12 +259,25 @@ class Config:
     kept_outside: set[str] = attrs.field(
         factory=set
     )  # secrets of the environment: no file has them
+    from_files: set[str] = attrs.field(factory=set)  # secrets that came from a file of their own
     dial_map: Mapping[Address, Address] = attrs.field(factory=dict)  # see dialmap; for tests
 
     @property
     def bus_port(self) -> int:
         """The port of the bus: cluster-port, or the client port + 10000."""
         return self.cluster_port or self.port + BUS_PORT_OFFSET
+
+    @property
+    def page_port(self) -> int:
+        """The port of the web page, 0 for none: http-port, or the client port + 1000 as far as there is such a port."""
+        if self.http_port is not None:
+            return self.http_port
+        return self.port + PAGE_PORT_OFFSET if self.port + PAGE_PORT_OFFSET <= PORT_MAX else 0
+
+    @property
+    def is_page_exposed(self) -> bool:
+        """True if the web page listens at more than loopback."""
+        return not all(is_loopback(without_brackets(host)) for host in self.http_bind)
 
     def get(self, glob: str) -> list[tuple[str, str]]:
         """CONFIG GET: names that match, with their values as text, in Disque's order, then ours."""
@@ -234,6 +313,8 @@ class Config:
             return None
         setattr(self, directive.attribute, value)
         self.kept_outside.discard(directive.name)
+        if directive.name == "requirepass":
+            self.requirepass_file = ""
         return directive.name
 
     def assign(self, directive: Directive, words: Sequence[str]) -> None:
@@ -247,8 +328,8 @@ class Config:
         except ValueError as error:
             got = "" if directive.is_secret else f", got '{' '.join(words)}'"
             raise ConfigError(f"{directive.name} {error}{got}") from None
-        if directive.name == "rename-command":
-            value = {**self.rename_command, **value}
+        if isinstance(value, dict):  # one line for each entry
+            value = {**getattr(self, directive.attribute), **value}
         setattr(self, directive.attribute, value)
 
     def check(self) -> None:
@@ -260,17 +341,33 @@ class Config:
             )
         if self.bus_port == self.port:
             raise ConfigError(f"cluster-port must be another than port, both are {self.port}")
-        if self.stomp_port in (self.port, self.bus_port):
-            raise ConfigError(
-                f"stomp-port must be another than port and cluster-port, got {self.stomp_port}"
-            )
+        self._check_ports()
         if self.daemonize:
             raise ConfigError(
                 "daemonize yes isn't offered: let a service manager (systemd, a container) run it"
             )
+        self._check_page()
         self._check_renames()
         if trouble := _folder_trouble(self.dir):
             raise ConfigError(f"dir '{self.dir}' can't be used: {trouble}")
+
+    def _check_ports(self) -> None:
+        taken = {self.port, self.bus_port}
+        for name in ("stomp-port", "tls-port", "tls-stomp-port", "http-port"):
+            port = getattr(self, DIRECTIVES[name].attribute) or 0
+            if port in taken:
+                raise ConfigError(f"{name} must be another than port and cluster-port, got {port}")
+            taken |= {port} - {0}
+
+    def _check_page(self) -> None:
+        if self.page_port and self.is_page_exposed and not self.requirepass:
+            raise ConfigError(
+                f"http-bind {' '.join(self.http_bind)} needs requirepass: the page can do all that a client can"
+            )
+        if self.page_port and self.is_page_exposed and self.tls_only and not self.http_tls:
+            raise ConfigError("tls-only with http-bind needs http-tls, too")
+        if self.http_tls and not self.tls_cert_file:
+            raise ConfigError("http-tls needs tls-cert-file (and tls-key-file)")
 
     def _check_renames(self) -> None:
         """Disque's two rules: the old name is a command, the new one isn't taken."""

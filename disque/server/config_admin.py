@@ -6,16 +6,21 @@ Texts: reference 1.17.
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
+
+import trio
 
 from disque.core.ready import Status
 from disque.errors import CommandError, ConfigError
 from disque.server.config import DIRECTIVES
 from disque.server.render import Pairs
-from disque.server.rewriting import rewrite_file
+from disque.server.rewriting import prepared, replace_file, rewrite_file
 from disque.server.shell import Later
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from disque.server.config import Config
     from disque.server.connection import Client
     from disque.server.eventlog import EventLog
@@ -43,23 +48,41 @@ def config(shell: Shell, _: Client, args: list[bytes]) -> Answer | Later:
     if word == b"set":
         return _set(shell, _text(args[1]), _text(args[2]))
     if word == b"rewrite":
-        return rewrite(shell)
+        _check_file(shell)
+        return Later(lambda: _rewrite(shell))
     shell.figures.reset(shell.clients.by_id.values())
     return OK
 
 
-def rewrite(shell: Shell) -> Answer:
-    """CONFIG REWRITE: the file says what holds now."""
-    if not shell.config.config_file:
-        raise CommandError("The server is running without a config file")
-    rewrite_config(shell.config, shell.events)
+async def _rewrite(shell: Shell) -> Answer:
+    """CONFIG REWRITE: the file says what holds now. A thread waits for the disk."""
+    with _told(shell.config, shell.events):
+        await trio.to_thread.run_sync(replace_file, *prepared(shell.config))
     return OK
 
 
+def rewrite_now(shell: Shell) -> None:
+    """The same at once, waiting for the disk; CommandError if it can't be."""
+    _check_file(shell)
+    rewrite_config(shell.config, shell.events)
+
+
 def rewrite_config(config: Config, events: EventLog) -> None:
-    """Bring the configuration file up to date; CommandError if that can't be."""
-    try:
+    """Bring the configuration file up to date at once; CommandError if that can't be."""
+    with _told(config, events):
         rewrite_file(config)
+
+
+def _check_file(shell: Shell) -> None:
+    if not shell.config.config_file:
+        raise CommandError("The server is running without a config file")
+
+
+@contextlib.contextmanager
+def _told(config: Config, events: EventLog) -> Iterator[None]:
+    """What goes wrong is the client's error, what goes well a line in the log."""
+    try:
+        yield
     except OSError as error:
         reason = error.strerror or str(error)
         raise CommandError(f"Rewriting config file: {reason}") from None
@@ -73,6 +96,8 @@ def _set(shell: Shell, name: str, text: str) -> Answer | Later:
     directive = DIRECTIVES.get(name.lower())
     old = None if directive is None else getattr(shell.config, directive.attribute)
     changed = shell.config.set(name, text)
+    if changed is None and directive is not None and directive.is_reloaded:
+        changed = directive.name
     if changed == "appendonly":
         return Later(shell.persistence.switch)
     if changed is not None and directive is not None:

@@ -8,6 +8,8 @@ Flags: `--name value ...` or `--name=value`. It reads files and knows no sockets
 
 from __future__ import annotations
 
+import contextlib
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,13 +21,15 @@ from disque.server import dialmap
 from disque.server.config import DIRECTIVES, Config
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
+    from disque.server.acl import User
     from disque.server.directives import Directive
 
 ENVIRONMENT_PREFIX = "DISQUE_"
 INCLUDE_DEPTH_MAX = 16  # files that include each other
 FILE_BYTES_MAX = 1 << 20  # of a configuration file
+SECRET_FILE_BYTES_MAX = 4_096
 _HINTS = {"DISQUE_PASSWORD": "; the password is DISQUE_REQUIREPASS"}
 
 
@@ -51,6 +55,7 @@ def load(arguments: Sequence[str], environment: Mapping[str, str]) -> Loaded:
         read_file(config, path)
     warnings = read_environment(config, environment)
     read_flags(config, flags)
+    read_secrets(config)
     config.check()
     return Loaded(config, tuple(warnings))
 
@@ -125,6 +130,49 @@ def read_flags(config: Config, flags: Sequence[str]) -> None:
         directive = DIRECTIVES.get(name.lower())
         _assign(config, name, _words(directive, values), f"--{name}")
         config.kept_outside.discard(name.lower())
+
+
+def read_secrets(config: Config) -> None:
+    """Read, or read again, the files that hold secrets; ConfigError if one can't be used, or is given twice."""
+    for name in ("requirepass", "cluster-secret"):
+        directive, source = DIRECTIVES[name], DIRECTIVES[f"{name}-file"]
+        path = getattr(config, source.attribute)
+        if not path:
+            continue
+        if getattr(config, directive.attribute) and name not in config.from_files:
+            raise ConfigError(f"{source.name}: {name} is given, too; only one of them can hold")
+        try:
+            with Path(path).open("rb") as file:
+                text = file.read(SECRET_FILE_BYTES_MAX).decode("utf-8", "surrogateescape")
+        except OSError as error:
+            raise ConfigError(f"{source.name} {path}: {error.strerror}") from None
+        secret = text.removesuffix("\n").removesuffix("\r")
+        if not secret:
+            raise ConfigError(f"{source.name} {path}: the file is empty")
+        config.assign(directive, [secret])
+        config.from_files.add(name)
+        config.kept_outside.add(name)
+
+
+def users_of_file(config: Config) -> dict[str, User]:
+    """The users that the configuration file has now; ConfigError if it can't be read."""
+    if not config.config_file:
+        return {}
+    said = Config()
+    with standing_in(config.start_folder):
+        read_file(said, Path(config.config_file))
+    return said.user
+
+
+@contextlib.contextmanager
+def standing_in(folder: str) -> Iterator[None]:
+    """Paths in the file are taken from where the server was started."""
+    here = Path.cwd()
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir(here)
 
 
 def _dial_map(text: str) -> Mapping[dialmap.Address, dialmap.Address]:

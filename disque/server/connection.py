@@ -23,11 +23,13 @@ if TYPE_CHECKING:
     from disque.core.ready import ClientId
     from disque.errors import ProtocolError
     from disque.resp.encoder import Protocol as RespVersion
+    from disque.server.acl import User
     from disque.server.dialect import Dialect
 
 KEPT_INPUT_MAX = 1 << 20  # bytes read ahead of a waiting command; beyond it the socket isn't read
 OPEN_ADDS_MAX = 1_000  # ADDJOBs of one connection that wait for their copies at a time
-OUT_PAUSE_BYTES = 64 << 20  # no further command of a client runs while so much is unsent
+OUT_PAUSE_BYTES = 1 << 20  # no further command of a client runs while so much is unsent
+PROMISED_MAX_BYTES = 256 << 10  # the same of bodies in replies of one run
 OUT_CAP_BYTES = 1 << 30  # the built-in client-output-buffer-limit
 HEARD_CHUNK_BYTES = 64 << 10  # of topics' messages, given to the socket at a time
 
@@ -63,6 +65,8 @@ class Slot:
     is_shells: bool = False  # the shell finds the answer, not the broker
     is_read: bool = False  # its command changes nothing
     is_alone: bool = False  # no later command of its connection may run before it is answered
+    # Set if what the shell does for the answer ends with the client
+    scope: trio.CancelScope | None = None
     data: bytes | None = None
 
 
@@ -72,6 +76,7 @@ class Client:
     __slots__ = (
         "address",
         "ahead",
+        "attention",
         "backlog",
         "backlog_bytes",
         "connected_at_ms",
@@ -82,11 +87,11 @@ class Client:
         "has_written",
         "heard",
         "heard_bytes",
+        "host",
         "id",
         "idle_since_ms",
         "is_abandonable",
         "is_alone",
-        "is_authenticated",
         "is_closing",
         "is_dead",
         "is_held",
@@ -95,8 +100,11 @@ class Client:
         "is_monitor",
         "is_mute",
         "is_off",
+        "is_over",
         "is_skipping",
+        "is_stranger",
         "is_writing",
+        "kept_bytes",
         "last_command",
         "local_host",
         "name",
@@ -106,6 +114,7 @@ class Client:
         "over_soft_since_ms",
         "owed_bytes",
         "pending",
+        "promised_bytes",
         "proto",
         "room",
         "scope",
@@ -113,7 +122,9 @@ class Client:
         "slots",
         "sock",
         "subscriber",
+        "user",
         "waits",
+        "waits_max",
         "wants_writer",
     )
 
@@ -134,14 +145,15 @@ class Client:
         # called whenever nothing is left to be sent
         self.on_flushed: Callable[[], None] | None = None
         self.address = ""
-        self.local_host = ""
+        self.host = self.local_host = ""  # of the other side and of ours, "" for a unix socket
         self.is_local = False  # loopback or unix socket
         self.connected_at_ms = now_ms
         self.idle_since_ms = now_ms
         self.name = b""
         self.proto: RespVersion = 2
         self.last_command = "NULL"
-        self.is_authenticated = False
+        self.user: User | None = None  # None: nobody has logged in
+        self.is_stranger = False  # a password is needed and wasn't given: see crowd
         self.is_monitor = False
         self.is_off = False  # CLIENT REPLY OFF
         self.is_skipping = False  # CLIENT REPLY SKIP: the next command isn't answered
@@ -156,6 +168,7 @@ class Client:
         self.is_held = False  # its replies wait until the log can be written: it runs nothing more
         self.is_writing = False  # a writer task runs
         self.waits = 0  # slots whose reply comes in a later batch
+        self.waits_max = OPEN_ADDS_MAX
         self.pending: deque[Any] = deque()  # requests that were decoded, not yet run
         self.slots: deque[bytes | Slot] = deque()  # replies in order
         self.open: dict[ClientId, Slot] = {}  # those without a reply yet, in order
@@ -165,13 +178,28 @@ class Client:
         self.heard_bytes = 0
         self.backlog: deque[memoryview] = deque()
         self.backlog_bytes = 0
+        self.kept_bytes = 0  # what its dialect keeps for it
         self.out_limit_bytes = OUT_CAP_BYTES
+        self.is_over = False  # it was dropped because it left more than that unread
         self.over_soft_since_ms: int | None = None
+        self.promised_bytes = 0  # of bodies in replies that nobody has spelled yet
         self.owed_bytes = 0  # taken from the slots, not yet given to send
         self.sent_bytes = 0
         self.flushed = trio.Event()  # set at `is_flushed`, once the connection is closing
         self.scope = trio.CancelScope()
+        self.attention = trio.Event()  # its task is wanted: the stream ended, or reading must wait
         self.room: trio.Event | None = None  # set while the reader waits for `is_full` to end
+
+    @property
+    def held_bytes(self) -> int:
+        """What this connection costs: input that hasn't run, output that isn't sent."""
+        return (
+            self.backlog_bytes
+            + self.heard_bytes
+            + self.owed_bytes
+            + self.kept_bytes
+            + self.decoder.pending_bytes
+        )
 
     # Replies in order
 
@@ -235,6 +263,7 @@ class Client:
     def take_finished(self) -> bytes:
         """Hand over, joined, the replies up to the first open slot; give them to `send`, in this order."""
         slots = self.slots
+        self.promised_bytes = 0
         if not (slots or self.ahead):
             return b""
         parts, self.ahead = self.ahead, []
@@ -287,8 +316,9 @@ class Client:
             or self.is_closing
             or self.is_dead
             or self.is_held
-            or self.waits >= OPEN_ADDS_MAX
+            or self.waits >= self.waits_max
             or self.backlog_bytes > OUT_PAUSE_BYTES
+            or self.promised_bytes > PROMISED_MAX_BYTES
         )
 
     @property
@@ -321,6 +351,7 @@ class Client:
             self.backlog.append(memoryview(data)[sent:])
             self.backlog_bytes += len(data) - sent
             if self.backlog_bytes > self.out_limit_bytes:
+                self.is_over = True
                 self.die()
             elif not self.is_writing:
                 self.is_writing = True

@@ -17,7 +17,7 @@ from disque.core.integers import parse_int
 from disque.core.ready import Status
 from disque.errors import CommandError
 from disque.resp import encoder
-from disque.server.config_admin import rewrite
+from disque.server.config_admin import rewrite_now
 from disque.server.render import Verbatim
 from disque.server.shell import Forward, Later
 
@@ -75,7 +75,7 @@ def _restart(shell: Shell, client: Client, args: list[bytes], *, is_crash: bool)
         shell.start_again()
     if shell.config.config_file:
         try:
-            rewrite(shell)
+            rewrite_now(shell)
         except CommandError as error:
             shell.events.event("warning", "restart-failed", reason=error)
             raise CommandError("failed to restart the server. Check server logs.") from None

@@ -7,7 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
+import attrs
+
 if TYPE_CHECKING:
+    import socket
+
     from disque.errors import ProtocolError
     from disque.server.connection import Client, Input
 
@@ -50,3 +54,12 @@ class Dialect(Protocol):
     def part(self, client: Client) -> None:
         """The connection ends: take back what waits, and give back what it has."""
         ...
+
+
+@attrs.frozen
+class Door:
+    """A listener and who is behind it."""
+
+    listener: socket.socket  # non-blocking
+    dialect: Dialect | None = None  # None: RESP's
+    is_tls: bool = False

@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 import attrs
 
 from disque.core.integers import INT64_MAX, parse_int
+from disque.server.acl import User, parse_user
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 BUS_PORT_OFFSET = 10_000  # bus port = client port + this, unless cluster-port says otherwise
 PORT_MAX = 65_535
+PAGE_PORT_OFFSET = 1_000  # port of the web page = client port + this, unless http-port says other
 DEFAULT_PORT = 7711
 _UNITS = {
     "": 1,
@@ -61,6 +63,9 @@ class Directive:
     is_file_only: bool = False  # neither flag nor environment, and not in CONFIG GET
     is_secret: bool = False
     is_masked: bool = False  # not in CONFIG GET either
+    is_reloaded: bool = (
+        False  # CONFIG SET acts even if the value is the same: what it names may be new
+    )
 
     @property
     def attribute(self) -> str:
@@ -97,6 +102,25 @@ class Integer:
     def show(self, value: int) -> str:
         """The digits."""
         return str(value)
+
+
+class AutoPort:
+    """A port, 0 for none, or `auto`: the server's own choice, which may come to none."""
+
+    words_max = 1
+
+    def parse(self, words: Sequence[str], *, is_live: bool) -> int | None:
+        """The port; None for auto."""
+        if words[0].lower() == "auto":
+            return None
+        try:
+            return Integer(0, PORT_MAX).parse(words, is_live=is_live)
+        except ValueError as error:
+            raise ValueError(f"{error}, or auto") from None
+
+    def show(self, value: int | None) -> str:
+        """The digits, or auto."""
+        return "auto" if value is None else str(value)
 
 
 @attrs.frozen
@@ -204,6 +228,20 @@ class Folder:
         if not words[0]:
             raise ValueError("must be a folder")
         return str(Path(words[0]).resolve())
+
+    def show(self, value: str) -> str:
+        """The absolute path."""
+        return value
+
+
+class FilePath:
+    """A file, if any; relative to where the process stands when it is read."""
+
+    words_max = 1
+
+    def parse(self, words: Sequence[str], *, is_live: bool) -> str:  # noqa: ARG002
+        """The absolute path, "" for none. Whether it exists is the owner's to find out."""
+        return str(Path(words[0]).resolve()) if words[0] else ""
 
     def show(self, value: str) -> str:
         """The absolute path."""
@@ -327,6 +365,21 @@ class Renames:
     def show(self, value: dict[str, str]) -> str:
         """All pairs."""
         return " ".join(f"{old} {new or chr(34) * 2}" for old, new in value.items())
+
+
+class Users:
+    """`user NAME on|off #SHA256 +COMMAND ~QUEUE`: one user; a later line of the same name replaces it."""
+
+    words_max = 10_000
+
+    def parse(self, words: Sequence[str], *, is_live: bool) -> dict[str, User]:  # noqa: ARG002
+        """The one user under its name."""
+        user = parse_user(words)
+        return {user.name: user}
+
+    def show(self, value: dict[str, User]) -> str:
+        """The names."""
+        return " ".join(value)
 
 
 _JOIN = re.compile(

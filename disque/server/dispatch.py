@@ -11,25 +11,14 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from disque.core.commands import (
-    AddJob,
-    GetJob,
-    JScan,
-    Pause,
-    QLen,
-    QPeek,
-    QScan,
-    QStat,
-    Show,
-    WaitJob,
-)
+from disque.core.commands import AddJob, GetJob, JScan, QPeek, Show, WaitJob
 from disque.core.parsing import parse
 from disque.errors import CommandError
 from disque.resp import encoder
 from disque.server.admin import ADMIN
-from disque.server.clients import UNWRITTEN
 from disque.server.info import Usage
 from disque.server.monitor import monitor_line, without_secrets
+from disque.server.pacing import in_pieces, only_reads, unwritten
 from disque.server.pubsub import ALLOWED_TO_SUBSCRIBERS, has_subscriptions
 from disque.server.render import render
 from disque.server.shell import Forward, Later
@@ -43,7 +32,7 @@ if TYPE_CHECKING:
 
 OOM_TEXT = "command not allowed when used memory > 'maxmemory'."
 LOADING_TEXT = "Disque is loading the dataset in memory"
-_READS = (Show, QLen, QPeek, QScan, JScan)  # answered from memory even if the log can't be written
+_WITH_BODIES = (GetJob, Show, QPeek, JScan)
 _BEFORE_AUTH = (b"auth", b"hello")  # HELLO with arguments sees to authentication itself
 
 
@@ -80,7 +69,9 @@ def overtakes(shell: Shell, words: list[bytes]) -> bool:
 
 
 def _check(shell: Shell, client: Client, spec: CommandSpec, words: list[bytes]) -> None:
-    if shell.config.requirepass and not client.is_authenticated:
+    if client.user is not None:
+        client.user.check_command(spec.name, words[1:])
+    elif shell.config.requirepass:
         if spec.name not in _BEFORE_AUTH or (spec.name == b"hello" and len(words) == 1):
             raise CommandError("Authentication required.", "NOAUTH")
     if client.proto == 2 and spec.name not in ALLOWED_TO_SUBSCRIBERS:
@@ -90,7 +81,7 @@ def _check(shell: Shell, client: Client, spec: CommandSpec, words: list[bytes]) 
     if shell.turns.is_loading and b"loading" not in spec.flags:
         raise CommandError(LOADING_TEXT, "LOADING")
     if shell.turns.trouble and (b"write" in spec.flags or spec.name == b"ping"):
-        raise _unwritten(shell)
+        raise unwritten(shell)
     if spec.is_denied_oom and shell.broker.engine.is_out_of_memory():
         raise CommandError(OOM_TEXT, "OOM")
 
@@ -113,28 +104,25 @@ def _carry_out(shell: Shell, client: Client, spec: CommandSpec, args: list[bytes
 
 def _forward(shell: Shell, client: Client, command: Command) -> None:
     """Give a command to the broker; its reply comes with this batch or, if the client must wait, later."""
-    is_read = _only_reads(command)
+    if client.user is not None:
+        client.user.check_names(command, shell.broker.engine.queue_of)
+    is_read = only_reads(command)
     if shell.turns.trouble and not is_read:
-        raise _unwritten(shell)
+        raise unwritten(shell)
+    if (later := in_pieces(shell, client, command)) is not None:
+        shell.finish_later(client, later, is_read=is_read)
+        return
     slot = shell.clients.open_slot(client)
     slot.is_read = is_read
-    if not shell.broker.command(slot.id, command):
+    if shell.broker.command(slot.id, command):
+        if isinstance(command, _WITH_BODIES):
+            client.promised_bytes += shell.broker.engine.last_reply_bytes()
+    else:
         client.wait_for(
             slot,
             is_alone=not isinstance(command, AddJob),
             is_abandonable=isinstance(command, GetJob | WaitJob),
         )
-
-
-def _only_reads(command: Command) -> bool:
-    """True if it needs neither the log nor a peer."""
-    if isinstance(command, Pause):
-        return command.flags is None
-    return isinstance(command, _READS) or (isinstance(command, QStat) and not command.is_global)
-
-
-def _unwritten(shell: Shell) -> CommandError:
-    return CommandError(f"{UNWRITTEN}: {shell.turns.trouble}", "MISCONF")
 
 
 def _account(shell: Shell, spec: CommandSpec, words: list[bytes], usec: int) -> None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 import disque
+from disque.core.histogram import Histogram
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -35,7 +36,10 @@ SECTIONS = (
     b"stats",
     b"cpu",
     b"commandstats",
+    b"limits",
+    b"latencystats",
 )
+_ASKED_FOR = (b"commandstats", b"latencystats")  # only by name, or by `all`
 _TITLES = {b"cpu": "CPU"}
 _SAMPLES = 16  # of a second each, behind the instantaneous metrics
 
@@ -59,11 +63,23 @@ class Figures:
     net_output_bytes: int = 0  # of connections that are closed; Clients.sent_bytes adds the others
     topic_messages_dropped: int = 0  # beyond topic-buffer
     topic_subscribers_dropped: int = 0  # connections, for the same
+    # What limits have refused or ended
+    auth_failures: int = 0
+    auth_refused: int = 0
+    tls_handshakes_failed: int = 0
+    strangers_dropped: int = 0
+    clients_per_address_refused: int = 0
+    clients_dropped_output: int = 0
+    clients_dropped_memory: int = 0
+    pipelines_paused: int = 0
+    loop_lag: Histogram = attrs.Factory(Histogram)  # how late the loop came to a timer, in ms
     usages: dict[bytes, Usage] = attrs.Factory(dict)
     _samples: deque[tuple[int, int, int, int]] = attrs.field(factory=lambda: deque(maxlen=_SAMPLES))
 
     def sample(self, now_ms: int, sent_bytes: int) -> None:
-        """Remember where the counters stand; called once a second."""
+        """Remember where the counters stand; called once a second, and so much later as the loop lags."""
+        if self._samples:
+            self.loop_lag.add(now_ms - self._samples[-1][0] - 1_000)
         self._samples.append((now_ms, self.commands_processed, self.net_input_bytes, sent_bytes))
 
     def rates(self) -> tuple[int, float, float]:
@@ -83,19 +99,32 @@ class Figures:
         self.connections_received = self.connections_rejected = self.commands_processed = 0
         self.net_input_bytes = 0
         self.topic_messages_dropped = self.topic_subscribers_dropped = 0
+        for name in LIMITS:
+            setattr(self, name, 0)
         self.net_output_bytes = -sum(each.sent_bytes for each in clients)
         self.usages.clear()
         self._samples.clear()
 
 
+# Counters of what limits have refused or ended
+LIMITS = (
+    "auth_failures",
+    "auth_refused",
+    "tls_handshakes_failed",
+    "strangers_dropped",
+    "clients_per_address_refused",
+    "clients_dropped_output",
+    "clients_dropped_memory",
+    "pipelines_paused",
+)
 Field = tuple[str, object]
 
 
 def info_text(shell: Shell, section: bytes) -> bytes:
-    """INFO's bulk; `section` is lower case, b"default" leaves commandstats out."""
+    """INFO's bulk; `section` is lower case, b"default" leaves _ASKED_FOR out."""
     names: tuple[bytes, ...]
     if section == b"default":
-        names = SECTIONS[:-1]
+        names = tuple(name for name in SECTIONS if name not in _ASKED_FOR)
     elif section == b"all":
         names = SECTIONS
     else:
@@ -194,6 +223,12 @@ def _jobs(shell: Shell) -> list[Field]:
         ("dead_lettered_total", figures.dead_lettered_total),
         ("cancelled_total", figures.cancelled_total),
         ("forward_timeouts", figures.forward_timeouts),
+        ("added_total", figures.added_total),
+        ("delivered_total", figures.delivered_total),
+        ("redelivered_total", figures.redelivered_total),
+        ("acked_total", figures.acked_total),
+        ("nacked_total", figures.nacked_total),
+        ("norepl_total", figures.norepl_total),
     ]
 
 
@@ -246,6 +281,33 @@ def _commandstats(shell: Shell) -> list[Field]:
     ]
 
 
+def _latencystats(shell: Shell) -> list[Field]:
+    """Durations in steps, those of jobs and how late the loop comes to its timers."""
+    counts = shell.broker.engine.state.counts
+    return [
+        ("replication_ms", counts.replication.spelled()),
+        ("delivery_ms", counts.delivery.spelled()),
+        ("loop_lag_ms", shell.figures.loop_lag.spelled()),
+    ]
+
+
+def _limits(shell: Shell) -> list[Field]:
+    """How often each limit has bitten."""
+    figures, core = shell.figures, shell.broker.engine.statistics()
+    bus = shell.turns.bus
+    return [
+        *[(name, getattr(figures, name)) for name in LIMITS],
+        ("queues_refused", core.queues_refused),
+        ("queue_names_refused", core.queue_names_refused),
+        ("blocked_clients_refused", core.blocked_refused),
+        ("dummy_acks_dropped", core.dummies_evicted),
+        ("tombstones_dropped", core.tombstones_evicted),
+        ("topic_messages_dropped", figures.topic_messages_dropped),
+        ("bus_handshakes_dropped", 0 if bus is None else bus.figures.handshakes_dropped),
+        ("bus_links_dropped", 0 if bus is None else bus.figures.links_dropped),
+    ]
+
+
 _FIELDS: dict[bytes, Callable[[Shell], list[Field]]] = {
     b"server": _server,
     b"clients": _clients,
@@ -256,4 +318,6 @@ _FIELDS: dict[bytes, Callable[[Shell], list[Field]]] = {
     b"stats": _stats,
     b"cpu": _cpu,
     b"commandstats": _commandstats,
+    b"limits": _limits,
+    b"latencystats": _latencystats,
 }

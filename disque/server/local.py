@@ -19,6 +19,9 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from disque.server.directives import PAGE_PORT_OFFSET
+from disque.server.page import missing_packages
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import FrameType
@@ -74,6 +77,8 @@ def first_steps(ports: Sequence[int], folder: Path) -> str:
     lines += ["Add a job on one node, get it on another, acknowledge it on a third:", ""]
     has_redis_cli = shutil.which("redis-cli") is not None
     lines += [f"  {_spell(port, command, has_redis_cli)}" for port, command in steps]
+    if not missing_packages():
+        lines += ["", f"See them all on a page: http://127.0.0.1:{a + PAGE_PORT_OFFSET}/"]
     return "\n".join([*lines, "", "Ctrl-C ends all nodes."]) + "\n"
 
 

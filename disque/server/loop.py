@@ -24,6 +24,7 @@ import trio
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
 
+    from cluster.bus import BusFigures
     from cluster.nodeid import NodeId
     from cluster.ready import ConnId, Dial, DialId, Identity, Note
     from disque.broker import Broker
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 RETRY_FIRST_S = 0.1  # between tries to write the log
 RETRY_MAX_S = 1.0
+RESUME_S = 0.005  # kept commands run for so long in a row, before others have their turn
 
 
 class Log(Protocol):
@@ -77,6 +79,13 @@ class NullLog:
 
 class Frames(Protocol):
     """The part of cluster.bus.Bus that a turn needs."""
+
+    figures: BusFigures
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes that links hold unsent."""
+        ...
 
     def apply(
         self,
@@ -163,6 +172,7 @@ class Turns:
         self._effects = _Effects()
         self._resumable: dict[ClientId, Client] = {}
         self._is_open = False  # the broker has been fed since its Ready was last taken
+        self._is_row = False  # between `begin` and `finish`
         self._in_turn = False
         self._is_due = False
         self._sleep: trio.CancelScope | None = None
@@ -183,10 +193,20 @@ class Turns:
 
     def end(self, client: Client) -> None:
         """After a client's inputs: answer at once if that is all there is to do, else take a turn."""
+        self._effects.clients[client.id] = client
+        if not self._is_row:
+            self.finish()
+
+    def begin(self) -> None:
+        """The inputs of several clients follow in a row; they are looked at together by `finish`."""
+        self._is_row = True
+
+    def finish(self) -> None:
+        """After a row of inputs: as `end`, for all of them."""
+        self._is_row = False
         if self._is_open:
             self._collect()
         effects = self._effects
-        effects.clients[client.id] = client
         if self._in_turn or self._is_due or not self._is_plain(effects):
             self.wake()
             return
@@ -276,9 +296,15 @@ class Turns:
     def _run_resumable(self) -> None:
         if self._resumable and self.clients is not None:
             resumable, self._resumable = self._resumable, {}
-            for client in resumable.values():
+            until = time.perf_counter() + RESUME_S
+            while resumable and time.perf_counter() < until:
+                client = resumable.pop(next(iter(resumable)))
                 if self.clients.run(client):
                     self.resume(client)
+            if resumable:
+                # Who waits longest is the first next time
+                self._resumable = {**resumable, **self._resumable}
+                self.wake()
 
     async def _wait_for_work(self, until: float = math.inf) -> None:
         """Sleep until somebody wakes us, the broker's next timer is due, or trio's time is `until`."""

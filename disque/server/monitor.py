@@ -8,13 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from disque.resp.inline import quote_word
+from disque.server.config import DIRECTIVES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 MONITOR_OUT_MAX = 64 << 20  # bytes that a monitor may leave unread before it is dropped
 _HIDDEN = b"(redacted)"
-_SECRET_DIRECTIVES = (b"requirepass", b"cluster-secret")
+_SECRET_DIRECTIVES = frozenset(
+    name.encode() for name, directive in DIRECTIVES.items() if directive.is_secret
+)
 
 
 def monitor_line(wall_ns: int, peer: str, words: Sequence[bytes]) -> bytes:

@@ -61,6 +61,7 @@ class Persistence:
         self._told: dict[str, float] = {}  # notes, and when they were told
         self._starts = trio.Event()
         turns.on_trouble = self._on_trouble
+        turns.broker.engine.set_logged(False)
 
     # Start
 

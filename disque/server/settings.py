@@ -12,16 +12,25 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from cluster.bus import BusLimits
+from cluster.link import LinkLimits
 from disque.core.limits import Limits
-from disque.errors import CommandError
-from disque.server.clients import ClientLimits
+from disque.errors import CommandError, ConfigError
+from disque.server.acl import DEFAULT
+from disque.server.configfile import read_secrets, users_of_file
+from disque.server.crowd import ClientLimits
+from disque.server.tls import make_contexts
 
 if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Callable
+
     from cluster.bus import Bus
     from disque.server.config import Config
     from disque.server.eventlog import EventLog
     from disque.server.shell import Shell
 
+CONNECT_MIN_S, CONNECT_MAX_S = 1.0, 5.0  # for a dial of a peer, and for its handshake
 FILES_RESERVED = 32  # descriptors kept for the bus, listeners and files; Disque's
 _CORE = frozenset(
     {
@@ -35,6 +44,9 @@ _CORE = frozenset(
         "queue-max-idle",
         "maxmemory",
         "maxmemory-policy",
+        "queue-name-max",
+        "queues-max",
+        "blocked-clients-max",
     }
 )
 
@@ -53,6 +65,28 @@ def limits_of(config: Config) -> Limits:
         link_wait_max_ms=config.cluster_node_timeout,
         maxmemory_bytes=config.maxmemory,
         is_eviction_on=config.maxmemory_policy != "noeviction",
+        queue_name_bytes_max=config.queue_name_max,
+        queues_max=config.queues_max,
+        blocked_max=config.blocked_clients_max,
+    )
+
+
+def bus_limits_of(config: Config) -> BusLimits:
+    """The bounds of the bus, as configured.
+
+    A dial that was begun while packets got lost waits ever longer for the next try of the kernel: after a node timeout
+    a fresh one is better.
+    """
+    connect_s = min(max(config.cluster_node_timeout / 1_000, CONNECT_MIN_S), CONNECT_MAX_S)
+    return BusLimits(
+        dial_timeout_s=connect_s,
+        handshake_timeout_s=connect_s,
+        unauthenticated_max=config.cluster_handshakes_max,
+        link=LinkLimits(
+            frame_bytes_max=config.cluster_frame_max,
+            out_bytes_max=config.cluster_link_buffer,
+            out_wait_max_ms=config.cluster_node_timeout,
+        ),
     )
 
 
@@ -61,6 +95,8 @@ class Settings:
 
     def __init__(self, config: Config, events: EventLog) -> None:
         self.client_limits = ClientLimits()
+        self.contexts = make_contexts(config)
+        self.on_change: Callable[[], None] = lambda: None  # for who must be told of any change
         self._config = config
         self._events = events
         self._clients_possible = clients_possible(config.maxclients)
@@ -78,8 +114,14 @@ class Settings:
         """The parts are there: give them what they don't get otherwise."""
         self._shell = shell
         self._bus = bus
+        shell.clients.handshakes.context = self._context_of_clients
+        self._apply_contexts()
         for name in ("slowlog-max-len", "slowlog-log-slower-than", "latency-monitor-threshold"):
             self.apply(name)
+
+    def _context_of_clients(self) -> ssl.SSLContext:
+        assert self.contexts is not None, "a port speaks TLS without a certificate"
+        return self.contexts.clients
 
     def apply(self, name: str) -> None:
         """CONFIG SET changed a directive: let it act. CommandError if that can't be: nothing has changed."""
@@ -101,6 +143,10 @@ class Settings:
                 shell.persistence.apply_settings()
             case "cluster-node-timeout":
                 self._apply_node_timeout()
+            case "cluster-frame-max" | "cluster-link-buffer" | "cluster-handshakes-max":
+                self._apply_bus_limits()
+            case _ if name.startswith("tls-"):
+                self.reload_certificates()
             case _ if name in _CORE:
                 broker = shell.broker
                 longest_ms = broker.settings.limits.link_wait_max_ms  # fixed at start, see below
@@ -113,13 +159,60 @@ class Settings:
                 )
         self._apply_client_limits()
         shell.clients.limits_changed()
+        self.on_change()
 
     def _apply_node_timeout(self) -> None:
         broker, timeout_ms = self._shell.broker, self._config.cluster_node_timeout
         broker.set_node_timeout(timeout_ms)
+        self._apply_bus_limits()
+
+    def _apply_bus_limits(self) -> None:
         # Ends of jobs count on frames never waiting longer than Limits say (merge-rules M12).
-        longest_ms = broker.settings.limits.link_wait_max_ms
-        self._bus.set_out_wait_max_ms(min(timeout_ms, longest_ms))
+        longest_ms = self._shell.broker.settings.limits.link_wait_max_ms
+        limits = bus_limits_of(self._config)
+        wait_ms = min(limits.link.out_wait_max_ms, longest_ms)
+        self._bus.set_limits(
+            attrs.evolve(limits, link=attrs.evolve(limits.link, out_wait_max_ms=wait_ms))
+        )
+
+    # Files that may have changed
+
+    def reload_certificates(self) -> None:
+        """Read the certificates' files again; CommandError, and the old ones stay, if they can't be used."""
+        try:
+            self.contexts = make_contexts(self._config)
+        except ConfigError as error:
+            raise CommandError(str(error)) from None
+        self._apply_contexts()
+
+    def _apply_contexts(self) -> None:
+        contexts = self.contexts
+        self._bus.tls = None if contexts is None else contexts.peers
+
+    def reload(self) -> None:
+        """SIGHUP: certificates, files of secrets, and users are read again; what can't be used stays as it was."""
+        for read in (self.reload_certificates, self._reload_secrets, self._reload_users):
+            try:
+                read()
+            except (CommandError, ConfigError) as error:
+                self._events.event("warning", "reload-failed", reason=error)
+        self.on_change()
+        self._events.event("notice", "reloaded")
+
+    def _reload_secrets(self) -> None:
+        config = self._config
+        read_secrets(config)
+        self._bus.secret = config.cluster_secret.encode("utf-8", "surrogateescape")
+        self._apply_client_limits()
+
+    def _reload_users(self) -> None:
+        """The connections of a user who isn't what he was end; he may log in again."""
+        config = self._config
+        config.user = users_of_file(config)
+        for client in list(self._shell.clients.by_id.values()):
+            user = client.user
+            if user is not None and user is not DEFAULT and config.user.get(user.name) != user:
+                client.die()
 
     def _check_maxclients(self) -> None:
         possible = clients_possible(self._config.maxclients)
@@ -139,6 +232,15 @@ class Settings:
         limits.out_soft_s = config.client_output_buffer_limit.soft_s
         limits.keepalive_s = config.tcp_keepalive
         limits.is_open_to_all = bool(config.requirepass) or not config.protected_mode
+        limits.is_tls_only = config.tls_only
+        limits.needs_password = bool(config.requirepass)
+        limits.strangers_max = config.unauthenticated_max
+        limits.stranger_s = config.auth_timeout
+        limits.per_address_max = config.clients_per_address_max
+        limits.bulk_bytes_max = config.body_max
+        limits.arguments_max = config.arguments_max
+        limits.waits_max = config.pipeline_max
+        limits.memory_max = config.clients_memory_max
 
 
 def clients_possible(wanted: int) -> int:

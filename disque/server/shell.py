@@ -7,6 +7,7 @@ that need time (a host name to be resolved) are `Later`s, which `finish_later` b
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, NoReturn
 
 import attrs
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from disque.broker import Broker
     from disque.core.commands import Command
     from disque.core.ready import ClientId
+    from disque.server.access import Access
     from disque.server.clients import Clients
     from disque.server.clock import Clock
     from disque.server.config import Config
@@ -34,12 +36,15 @@ if TYPE_CHECKING:
     from disque.server.loop import Turns
     from disque.server.persistence import Persistence
 
+LONG_SCANS_MAX = 2  # at a time: each keeps the names of all jobs
+
 
 @value
 class Later:
     """An answer that is still to be found; the client's further commands wait for it."""
 
     find: Callable[[], Awaitable[Answer]]
+    is_abandonable: bool = False  # it ends with its client
 
 
 @value
@@ -58,6 +63,7 @@ class Shell:
     """The parts of a running server."""
 
     config: Config
+    access: Access
     turns: Turns
     clients: Clients
     clock: Clock
@@ -78,6 +84,7 @@ class Shell:
     monitors: dict[ClientId, Client] = attrs.Factory(dict)
     slowlog: SlowLog = attrs.Factory(lambda: SlowLog(threshold_us=10_000, entries_max=128))
     latency: Latency = attrs.Factory(lambda: Latency(0))
+    long_scans: trio.CapacityLimiter = attrs.Factory(lambda: trio.CapacityLimiter(LONG_SCANS_MAX))
     save_nodes_now: Callable[[], None] = lambda: None  # CLUSTER SAVECONFIG; OSError if it fails
 
     @property
@@ -91,16 +98,20 @@ class Shell:
         """True if peers on other machines are welcome."""
         return bool(self.config.cluster_secret) or not self.config.protected_mode
 
-    def finish_later(self, client: Client, later: Later) -> None:
+    def finish_later(self, client: Client, later: Later, *, is_read: bool = False) -> None:
         """Keep the client waiting and answer it when `later` has found the answer."""
         slot = self.clients.open_slot(client)
         slot.is_shells = True
-        client.wait_for(slot, is_alone=True)
+        slot.is_read = is_read
+        if later.is_abandonable:
+            slot.scope = trio.CancelScope()
+        client.wait_for(slot, is_alone=True, is_abandonable=later.is_abandonable)
         self.nursery.start_soon(self._find, slot, later)
 
     async def _find(self, slot: Slot, later: Later) -> None:
-        try:
-            data = render(await later.find(), slot.proto)
-        except CommandError as error:
-            data = encoder.error(error.code, str(error))
-        self.clients.fill(slot, data)
+        with slot.scope or nullcontext():
+            try:
+                data = render(await later.find(), slot.proto)
+            except CommandError as error:
+                data = encoder.error(error.code, str(error))
+            self.clients.fill(slot, data)

@@ -7,23 +7,28 @@ commands never run while replies are being placed, but at the end of that turn (
 from __future__ import annotations
 
 import math
-from hmac import compare_digest
 from typing import TYPE_CHECKING
 
 import attrs
 import trio
 
 import disque
+from disque.core import commands as cmd
 from disque.core.commands import AddJob, CountReached
 from disque.core.ready import Failure, Published
+from disque.errors import CommandError
+from disque.server.access import WrongPassword
+from disque.server.acl import DEFAULT_NAME
 from disque.server.clients import UNWRITTEN
 from disque.server.dispatch import LOADING_TEXT, OOM_TEXT
 from disque.server.pubsub import tell
-from disque.stomp.frames import Decoder, Frame, Version, encode
+from disque.stomp.frames import Decoder, Frame, FrameLimits, Version, encode
 from disque.stomp.listening import Tails
 from disque.stomp.session import Session, Surroundings
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from disque.core.commands import Command
     from disque.core.ready import ClientId, Reply
     from disque.errors import ProtocolError
@@ -32,7 +37,18 @@ if TYPE_CHECKING:
     from disque.server.shell import Shell
 
 TICK_S = 0.1  # timers of sessions (leases, heart-beats) are looked at so often
-PASSCODE_BYTES_MAX = 512
+# What a session has done for a client, by the command of RESP that does the same
+_SAME_AS: Mapping[type, bytes] = {
+    cmd.AddJob: b"addjob",
+    cmd.GetJob: b"getjob",
+    cmd.AckJob: b"ackjob",
+    cmd.Nack: b"nack",
+    cmd.Publish: b"publish",
+    cmd.Subscribe: b"subscribe",
+    cmd.GlobalQLen: b"globalqlen",
+    cmd.CountAttending: b"qstat",
+    cmd.CountReached: b"pubsub",
+}
 
 
 @attrs.define(eq=False)
@@ -60,7 +76,7 @@ class Stomp:
 
     def decoder(self) -> Decoder:
         """For one connection's bytes."""
-        return Decoder()
+        return Decoder(FrameLimits(body_bytes_max=self._shell.config.body_max))
 
     def refusal(self, code: str, text: str) -> bytes:
         """An ERROR frame."""
@@ -74,7 +90,8 @@ class Stomp:
             connection=b"%b-%d" % (shell.run_id[:16].encode(), client.id),
             server=self._server,
             new_id=shell.clients.new_id,
-            is_welcome=self._is_welcome,
+            log_in=lambda login, passcodes: self._log_in(client, login, passcodes),
+            permit=lambda command: self._permit(client, command),
             prefetch_max=lambda: shell.config.stomp_max_prefetch,
             tails=self._tails,
             ends_lines=lambda: shell.config.stomp_newline,
@@ -198,6 +215,7 @@ class Stomp:
                 if client.has_input:
                     self._shell.turns.resume(client)
         client.is_listening = session.has_subscriptions
+        client.kept_bytes = session.kept_bytes
         due_at = session.due_at
         talk.due_at_ms = math.inf if due_at is None else due_at
         if session.is_closing and not client.is_closing:
@@ -233,13 +251,28 @@ class Stomp:
             return Failure("OOM", OOM_TEXT)
         return None
 
-    def _is_welcome(self, passcode: bytes) -> bool:
-        """Compare in a time that tells nothing; without requirepass anything will do."""
-        password = self._shell.config.requirepass
-        return not password or (
-            len(passcode) <= PASSCODE_BYTES_MAX
-            and compare_digest(passcode, password.encode("utf-8", "surrogateescape"))
-        )
+    def _log_in(self, client: Client, login: bytes, passcodes: list[bytes]) -> bool:
+        """A login that names no user is `default`, as those are that clients make up ("guest")."""
+        access, name = self._shell.access, login.decode("utf-8", "surrogateescape")
+        if name not in self._shell.config.user:
+            if not access.needs_password:
+                return True
+            name = DEFAULT_NAME
+        try:
+            user = access.log_in(name, passcodes, client.host)
+        except WrongPassword:
+            return False
+        self._shell.clients.crowd.logged_in(client, user)
+        return True
+
+    def _permit(self, client: Client, command: Command) -> None:
+        """CommandError if a client may not have this done now."""
+        shell = self._shell
+        if client.user is not None:
+            client.user.check_command(_SAME_AS[type(command)], ())
+            client.user.check_names(command, shell.broker.engine.queue_of)
+        if isinstance(command, AddJob) and shell.broker.engine.is_out_of_memory():
+            raise CommandError(OOM_TEXT, "OOM")
 
     # Time
 

@@ -71,7 +71,7 @@ def _table() -> Mapping[bytes, CommandSpec]:
 
 # Name, arity, flags.
 _ROWS = """
-auth          2  readonly loading fast
+auth         -2  readonly loading fast
 ping         -1  readonly fast
 info         -1  readonly loading
 shutdown     -1  readonly admin loading

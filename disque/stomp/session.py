@@ -11,6 +11,7 @@ The rest of the protocol is next door: `frames`, `destinations`, `sending` (SEND
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 
 import attrs
@@ -45,6 +46,7 @@ from disque.stomp.sending import add_command, publish_command
 from disque.stomp.transactions import Transactions
 
 SUBSCRIPTIONS_MAX = 1_000_000  # of one connection
+TEMPORARY_MAX = 10_000  # temporary queues of one connection
 _VERSIONS = {version.text: version for version in (Version.V10, Version.V11, Version.V12)}
 
 
@@ -55,12 +57,15 @@ class Surroundings:
     connection: bytes  # unique among all connections of the cluster
     server: bytes  # name and version of the program
     new_id: Callable[[], ClientId]  # ids for the core that nobody had before
-    is_welcome: Callable[[bytes], bool]  # is this the passcode?
+    # Is the passcode one of these, for this login? CommandError: not now
+    log_in: Callable[[bytes, list[bytes]], bool]
     prefetch_max: Callable[[], int]
     tails: Tails
     ends_lines: Callable[[], bool] = lambda: (
         False
     )  # 1.0 clients of ocamlmq want a newline after the NUL
+    # May the client have this done? CommandError: no
+    permit: Callable[[cmd.Command], None] = lambda _: None
 
 
 class Session:
@@ -144,6 +149,11 @@ class Session:
         """True if the client may be silent and still be there."""
         return bool(self._listener) or bool(self._consumer.subscriptions)
 
+    @property
+    def kept_bytes(self) -> int:
+        """What open transactions hold."""
+        return self._transactions.size
+
     def messages(self, published: Published) -> list[bytes]:
         """The frames in which a message of a topic reaches this client, one a subscription."""
         return self._listener.messages(published)
@@ -214,7 +224,7 @@ class Session:
                     f"no common version: this server speaks 1.0, 1.1 and 1.2, not {shown(accepted)}"
                 )
             version = max(common)
-        if not self._is_welcome(headers.get(b"passcode", b"")):
+        if not self._log_in(headers.get(b"login", b""), headers.get(b"passcode", b"")):
             raise CommandError("wrong login or passcode")
         if version > Version.V10:
             self._beats.agree(headers.get(b"heart-beat", b"0,0"), self._now_ms)
@@ -234,14 +244,13 @@ class Session:
             )
         )
 
-    def _is_welcome(self, passcode: bytes) -> bool:
+    def _log_in(self, login: bytes, passcode: bytes) -> bool:
         """A CONNECT frame isn't escaped, but there are clients that do so."""
-        if self._around.is_welcome(passcode):
-            return True
-        try:
-            return b"\\" in passcode and self._around.is_welcome(unescape(passcode, Version.V12))
-        except FrameError:
-            return False
+        meant = [passcode]
+        if b"\\" in passcode:
+            with contextlib.suppress(FrameError):
+                meant.append(unescape(passcode, Version.V12))
+        return self._around.log_in(login, meant)
 
     def _disconnect(self, frame: Frame) -> None:
         """The owner runs it once all before it has been answered."""
@@ -263,16 +272,22 @@ class Session:
 
     def _command_of(self, frame: Frame) -> cmd.AddJob | cmd.Publish | None:
         """What a SEND adds or publishes; None for a question, which is asked here."""
-        connection = self._around.connection
+        connection, permit = self._around.connection, self._around.permit
         if (reply_to := frame.headers.get(b"reply-to", b"")).startswith(TEMP):
-            self._temporary[temporary_name(reply_to, connection)] = None
+            self._note_temporary(temporary_name(reply_to, connection))
         destination = parse_destination(_needed(frame, b"destination"), connection)
         match destination:
             case Queue(name=name):
-                self._note_temporary(destination)
-                return add_command(name, frame, connection)
+                command = add_command(name, frame, connection)
+                if destination.is_temporary:
+                    self._note_temporary(name)
+                else:
+                    permit(command)
+                return command
             case Channel(name=name):
-                return publish_command(name, frame, connection)
+                message = publish_command(name, frame, connection)
+                permit(message)
+                return message
             case Asked():
                 if b"transaction" not in frame.headers:
                     self._ask(destination, frame.headers.get(b"receipt"))
@@ -285,15 +300,18 @@ class Session:
             else:
                 self._receipt(receipt)
 
-    def _note_temporary(self, queue: Queue) -> None:
-        if queue.is_temporary:
-            self._temporary[queue.name] = None
+    def _note_temporary(self, name: bytes) -> None:
+        """A queue of this connection's own, which ends with it; nobody has to permit it."""
+        if name not in self._temporary and len(self._temporary) >= TEMPORARY_MAX:
+            raise CommandError(f"too many temporary queues, the limit is {TEMPORARY_MAX}")
+        self._temporary[name] = None
 
     def _ask(self, asked: Asked, receipt: bytes | None) -> None:
         """A question is answered in its receipt."""
         if receipt is None:
             return
         command, word = _QUESTIONS[asked.what]
+        self._around.permit(command(asked.name))
 
         def answered(reply: Reply) -> None:
             if self._done(receipt, reply):
@@ -321,7 +339,10 @@ class Session:
         destination = parse_destination(text, self._around.connection)
         match destination:
             case Queue(name=name, is_temporary=is_temporary):
-                self._note_temporary(destination)
+                if is_temporary:
+                    self._note_temporary(name)
+                else:
+                    self._around.permit(cmd.GetJob((name,)))
                 head = message_head(id_, text, self.version)
                 prefetch = self._prefetch(headers.get(b"prefetch"))
                 self._consumer.subscribe(
@@ -329,6 +350,7 @@ class Session:
                 )
                 self._receipt(headers.get(b"receipt"))
             case Channel():
+                self._around.permit(cmd.Subscribe(0, (destination.topic,)))
                 self._listener.add(
                     key,
                     destination.name,
@@ -385,6 +407,7 @@ class Session:
         receipt = frame.headers.get(b"receipt")
         ids = self._meant(frame)
         is_nack = frame.command == b"NACK"
+        self._around.permit(cmd.Nack(tuple(ids)) if is_nack else cmd.AckJob(tuple(ids)))
         if b"transaction" in frame.headers:
             self._transactions.add_ack(frame, ids, is_nack=is_nack)
             self._receipt(receipt)

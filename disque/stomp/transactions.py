@@ -34,6 +34,11 @@ class Transactions:
     def __init__(self) -> None:
         self._open: dict[bytes, Transaction] = {}
 
+    @property
+    def size(self) -> int:
+        """Bytes of all that are open."""
+        return sum([each.size for each in self._open.values()])
+
     def begin(self, name: bytes) -> None:
         """BEGIN."""
         if name in self._open:
@@ -72,7 +77,7 @@ class Transactions:
         size = len(frame.body) + sum([len(k) + len(v) for k, v in frame.headers.items()])
         if transaction.frames >= FRAMES_MAX:
             raise CommandError(f"a transaction takes at most {FRAMES_MAX} frames")
-        if sum([each.size for each in self._open.values()]) + size > BYTES_MAX:
+        if self.size + size > BYTES_MAX:
             raise CommandError(f"open transactions take at most {BYTES_MAX} bytes")
         transaction.frames += 1
         transaction.size += size

@@ -128,6 +128,7 @@ class ProcessHosts:
             "bind": host,
             "port": port,
             "cluster-port": bus_port,
+            "http-port": 0,
             "cluster-announce-host": bus_host,
             "cluster-node-timeout": options.node_timeout_ms,
             "dir": self._data(node),

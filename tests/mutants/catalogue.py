@@ -340,6 +340,7 @@ _CLUSTER: Mapping[str, Bug] = {
         shape=_one_in_exile,
         # what was acked in its absence must not have come due before it is back
         real="ack-race x forget --retry 20",
+        seen_really=("ack-respected", "no-resurrection"),
     ),
     "gossip-undoes-forget": Bug(
         "FORGET is undone by gossip",

@@ -9,8 +9,11 @@ import pytest
 from tests.system.nodes import Cluster, Node, Resp
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from tests.system.tool import Tool
 
 
 @pytest.fixture
@@ -65,3 +68,30 @@ def client(lone: Node) -> Iterator[Resp]:
     with lone.connect() as connection:
         assert connection.call("DEBUG", "FLUSHALL") == "OK"
         yield connection
+
+
+@pytest.fixture
+def tool(monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]) -> Tool:
+    """The tool `disque` in this process, without settings of the environment."""
+    from tests.system.tool import Tool
+
+    for name in ("DISQUE_URL", "DISQUE_PASSWORD", "DISQUE_AUTH"):
+        monkeypatch.delenv(name, raising=False)
+    return Tool(monkeypatch, capfdbinary)
+
+
+@pytest.fixture
+def spawn_tool() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
+    """Starts the tool as a process with pipes; it is killed at the end if it still runs."""
+    from tests.system.tool import spawn
+
+    made: list[subprocess.Popen[bytes]] = []
+
+    def make(*words: str, **more: object) -> subprocess.Popen[bytes]:
+        made.append(spawn(*words, **more))
+        return made[-1]
+
+    yield make
+    for process in made:
+        process.kill()
+        process.communicate()

@@ -158,7 +158,9 @@ class Node:
     def command_line(self) -> list[str]:
         """What is executed."""
         words = [sys.executable, "-m", "disque.server.main", "--port", str(self.port)]
-        return [*words, "--dir", str(self.folder), *self.flags]
+        # No page: its default port could be another node's port for clients.
+        page = [] if "--http-port" in self.flags else ["--http-port", "0"]
+        return [*words, "--dir", str(self.folder), *page, *self.flags]
 
     def spawn(self, **environment: str) -> None:
         """Start the process and don't wait; output goes to out.log and err.log in the folder."""

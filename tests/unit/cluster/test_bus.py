@@ -289,14 +289,16 @@ async def test_host_that_isn_t_allowed_is_told_so():
         assert len(a.membership.view().members) == 1
 
 
-async def test_silent_connections_are_bounded_and_time_out():
-    a = Node(1, limits=BusLimits(handshake_timeout_s=0.5, unauthenticated_max=3))
-    async with running(a):
+async def test_silent_connections_make_room_for_others_and_time_out():
+    a, b = Node(1, limits=BusLimits(handshake_timeout_s=1, unauthenticated_max=3)), Node(2)
+    async with running(a, b):
         silent = [await trio.open_tcp_stream("127.0.0.1", a.port) for _ in range(3)]
-        await wait_until(lambda: a.bus._unauthenticated == 3)
-        assert await talk(a.port, b"") == b""
+        await wait_until(lambda: len(a.bus._unauthenticated) == 3)
+        b.meet(a)
+        await wait_until(lambda: a.reaches(b) and b.reaches(a))
         assert len(a.events("too_many_handshakes")) == 1
-        await wait_until(lambda: a.bus._unauthenticated == 0)
+        assert a.bus.figures.handshakes_dropped >= 1
+        await wait_until(lambda: not a.bus._unauthenticated)
         for stream in silent:
             await stream.aclose()
 
@@ -342,6 +344,8 @@ async def test_link_whose_peer_stops_reading_is_dropped():
         await wait_until(lambda: a.reaches(b) and b.reaches(a))
         for _ in range(40):
             a.membership.send(b.id, bytes(1_000_000))
+        a.turn()
+        a.membership.send(b.id, bytes(3_000_000))
         a.turn()
         await wait_until(lambda: bool(a.events("link_dropped")))
         assert "at most 2000000 are allowed" in str(a.events("link_dropped")[0]["reason"])

@@ -52,7 +52,10 @@ async def test_what_the_socket_doesn_t_take_is_brought_out_by_the_writer():
 
 async def test_link_over_its_bound_is_closed_with_the_reason():
     link, other = await pair(LinkLimits(out_bytes_max=1_000_000))
-    link.send([bytes(5_000_000)])
+    link.send([bytes(5_000_000)])  # one job may be larger than the bound
+    link.send([b"and words come after it"])
+    assert not link.is_closed
+    link.send([bytes(2_000_000)])
     assert link.is_closed
     assert "at most 1000000 are allowed" in link.reason
     assert link.waiting_bytes == 0

@@ -12,6 +12,7 @@ from disque.core import messages as msg
 from disque.core.delivery import REMOVED_TEXT
 from disque.core.job import Burials, Reason
 from disque.core.jobid import JobId
+from disque.core.memory import BASE_BYTES
 from disque.core.ready import ClientId, Failure, Reply, Status
 from disque.core.state import salted
 from tests.unit.core.builders import (
@@ -406,7 +407,7 @@ def test_b9_4_a_large_queue_goes_in_bounded_steps_and_later_jobs_live() -> None:
         engine.command(ClientId(n + 10), cmd.AddJob(b"q", b"", 0, replicate=1, retry_ms=RETRY_MS))
     engine.take_ready()
     assert node.do(cmd.QPurge(b"q")) == [[25_000, 1, 0]]
-    assert 0 < len(state.jobs) <= 15_000
+    assert 15_000 < len(state.jobs) < 25_000
     later = node.add()
     node.advance(100)
     assert list(state.jobs) == [later]
@@ -452,3 +453,21 @@ def test_salted_order_has_no_part_in_who_counts() -> None:
         world = World.of(A, B)
         id_ = replicated(world, copies=2)
         assert purge(world, at=salted(id_, (A, B))[n % 2]) == [1, 2, 0]
+
+
+def test_a_flush_forgets_all_at_once_and_clears_up_in_bounded_steps() -> None:
+    node = Node()
+    engine, state = node.engine, node.state
+    for n in range(12_000):
+        engine.command(ClientId(n + 10), cmd.AddJob(b"q", b"", 0, replicate=1, retry_ms=RETRY_MS))
+    engine.take_ready()
+    assert node.do(cmd.FlushAll()) == [Status(b"OK")]
+    assert (len(state.jobs), len(state.queues), state.body_bytes) == (0, 0, 0)
+    assert engine.statistics().used_memory == BASE_BYTES
+    assert state.trash.pools, "more than one step"
+    kept = node.add()
+    # Retries and expiries of what is gone come to nothing
+    node.leap(RETRY_MS)
+    assert list(state.jobs) == [kept]
+    node.advance(100)
+    assert not state.trash.pools

@@ -14,6 +14,7 @@ from disque.core.job import Reason
 from disque.core.jobqueue import PAUSE_IN, PAUSE_OUT
 from disque.core.ready import ClientId, NilArray
 from tests.unit.core.builders import (
+    BOOT,
     CTIME,
     DAY_MS,
     NOW,
@@ -226,6 +227,32 @@ def test_totals_count_what_happened() -> None:
         2,
         1,
     )
+
+
+def test_a_hand_out_counts_as_first_or_again_and_the_first_is_timed_from_when_it_was_due() -> None:
+    node = Node()
+    (at_once, delayed) = node.add(), node.add(delay_ms=1_000)
+    node.advance(1_007)
+    assert len(node.get(count=2)) == 2
+    node.do(cmd.Nack((at_once,)))
+    node.get()
+    told = node.engine.statistics()
+    assert (told.delivered_total, told.redelivered_total, told.nacked_total) == (3, 1, 1)
+    timed = node.state.counts.delivery
+    assert (sum(timed.counts), timed.sum_ms) == (2, 1_007 + 7)
+    assert delayed in node.state.jobs
+
+
+def test_an_addjob_that_waited_for_copies_is_timed() -> None:
+    node = Node(view(up=(B,)))
+    node.add()
+    assert sum(node.state.counts.replication.counts) == 0
+    node.do(cmd.AddJob(b"q", b"x", 1_000, replicate=2))
+    (id_,) = node.state.adding
+    node.advance(30)
+    node.hear(B, msg.GotJob(id_, BOOT, 1))
+    timed = node.state.counts.replication
+    assert (sum(timed.counts), timed.sum_ms) == (1, 30)
 
 
 # check() must be able to fail: each planted fault is seen

@@ -86,10 +86,10 @@ def test_a_buried_job_keeps_id_body_counters_and_ttl_and_tells_its_reason() -> N
     assert (delivery.id, delivery.queue, delivery.body) == (id_, DEAD, b"body")
 
 
-def test_show_appends_six_names_to_disques() -> None:
+def test_show_appends_seven_names_to_disques() -> None:
     node = Node()
     assert list(node.shown(node.add()))[15:] == [
-        b"priority", b"max-deliveries", b"deliveries", b"dead-letter", b"reason", b"headers",
+        b"priority", b"max-deliveries", b"deliveries", b"dead-letter", b"reason", b"headers", b"own-queue",
     ]  # fmt: skip
     assert node.shown(node.add())[b"reason"] is None
     assert node.shown(node.add())[b"headers"] == []

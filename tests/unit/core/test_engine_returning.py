@@ -15,6 +15,7 @@ from tests.unit.core.builders import (
     A,
     B,
     C,
+    D,
     Node,
     copy,
     facts,
@@ -159,3 +160,26 @@ def test_a_member_that_has_the_job_adds_the_returned_node_before_it_answers() ->
     assert node.told(msg.Answer, to=C) == [msg.Answer(7, (2, 0))]
     assert C in node.job(i).holders
     assert node.records[0].kind == "holders"
+
+
+def test_an_ack_that_only_the_forgotten_node_heard_is_told_once_it_is_back() -> None:
+    i = job_id(1)
+    node = Node(view(suspect=(B, C), forgotten=(D,)))
+    node.do(cmd.AckJob((i,)))
+    # it has its new id, and hasn't met anybody yet
+    node.view = view(NEW)
+    node.engine.come_back(node.view)
+    node.advance(0)
+    node.see(node.view)
+    # It meets one after the other, and what is forgotten last; who answers at once is no reason to end it.
+    node.see(view(NEW, up=(B,)))
+    node.advance(2_000)
+    node.hear(B, msg.Unknown(i, 1, 0))
+    node.clear()
+    node.see(view(NEW, up=(B, C)))
+    node.advance(2_000)
+    assert C in node.told_to(msg.SetAck)
+    node.hear(C, msg.Unknown(i, 1, 0))
+    assert i in node.state.dummies
+    node.advance(2 * NODE_TIMEOUT_MS)
+    assert i not in node.state.jobs

@@ -15,6 +15,7 @@ from disque.core.parsing import parse
 from disque.core.ready import Status
 from disque.errors import CommandError
 from tests.unit.core.builders import (
+    CTIME,
     DAY_MS,
     OTHER,
     A,
@@ -22,8 +23,10 @@ from tests.unit.core.builders import (
     C,
     Node,
     add_command,
+    facts,
     job_id,
     node_with,
+    spec,
     view,
 )
 
@@ -191,6 +194,52 @@ def test_qscan_filters_inclusively(options: dict[str, int], wanted: list[bytes])
     assert sorted(found) == wanted
 
 
+def test_qscan_in_full_tells_of_each_queue_what_qstat_global_says_of_a_lone_node() -> None:
+    node = Node()
+    node.add(queue=b"q")
+    node.add(queue=b"q")
+    node.do(cmd.GetJob((b"q",)))
+    node.add(queue=b"r")
+    (whole,) = node.do(cmd.QStat(b"q", is_global=True))
+    assert isinstance(whole, list)
+    _, found = call(node, cmd.QScan(is_full=True))
+    assert sorted([each[1] for each in found]) == [b"q", b"r"]
+    assert [each for each in found if each[1] == b"q"] == [whole[:-4]]
+    assert whole[-4:] == [b"nodes-answered", 1, b"nodes-silent", 0]
+
+
+def test_qscan_in_full_tells_of_queues_that_only_have_jobs_in_work() -> None:
+    node = Node()
+    node.add(queue=b"q")
+    node.do(cmd.GetJob((b"q",)))
+    del node.state.queues[b"q"]
+    assert call(node, cmd.QScan()) == (0, [])
+    _, ((*pairs,),) = call(node, cmd.QScan(is_full=True))
+    told = dict(zip(pairs[::2], pairs[1::2], strict=True))
+    assert (told[b"name"], told[b"len"], told[b"delivered"], told[b"copies"]) == (b"q", 0, 1, 1)
+    assert call(node, cmd.QScan(is_full=True, length_min=1)) == (0, [])
+
+
+def test_jscan_finds_what_a_node_accounts_for_as_delivered_or_delayed() -> None:
+    node = Node(UP)
+    node.add()
+    delayed = node.add(delay_ms=5_000)
+    (delivery,) = node.get()
+    copied = job_id(7)
+    node.hear(B, msg.ReplJob(copied, spec(), CTIME, b"x", facts(A, B)))
+
+    def found(*states: bytes) -> list[bytes]:
+        _, jobs = call(node, cmd.JScan(states=states))
+        return [each.text for each in jobs]
+
+    assert found(b"delivered") == [delivery.id]
+    assert found(b"delayed") == [delayed]
+    assert sorted(found(b"delayed", b"delivered")) == sorted([delayed, delivery.id])
+    assert sorted(found(b"active")) == sorted([delayed, delivery.id, copied])
+    node.do(cmd.AckJob((delivery.id,)))
+    assert found(b"delivered") == []
+
+
 def test_jscan_filters_by_queue_and_by_any_of_the_states() -> None:
     node = Node(UP)
     queued, leased, other = node.add(), node.add(), node.add(queue=b"other")
@@ -324,6 +373,7 @@ def test_memory_charges_the_snapshots_or_they_are_few() -> None:
         ("qscan", cmd.QScan()), ("qscan 7", cmd.QScan(7)), ("qscan count 5 7", cmd.QScan(7, 5)),
         ("qscan 7 COUNT 5", cmd.QScan(7, 5)), ("qscan minlen 1 7 maxlen 2", cmd.QScan(7, 100, 1, 2)),
         ("qscan BusyLoop importrate 3 0", cmd.QScan(0, None, None, None, 3)),
+        ("qscan reply ALL 2", cmd.QScan(2, is_full=True)), ("qscan 2 reply id", cmd.QScan(2)),
         ("jscan reply all 9 state queued STATE acked", cmd.JScan(9, 100, None, (b"queued", b"acked"), True)),
         ("jscan queue state 4", cmd.JScan(4, 100, b"state")), ("jscan reply ID", cmd.JScan()),
         ("jscan busyloop queue q 3", cmd.JScan(3, None, b"q")),

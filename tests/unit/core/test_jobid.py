@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from cluster.nodeid import NodeId
 from disque.core.jobid import (
+    JOB_ID_BYTES,
     JobId,
     is_job_id,
     is_retried,
@@ -18,6 +19,7 @@ from disque.core.jobid import (
     ttl_minutes,
 )
 from disque.errors import CommandError
+from tests.unit.core.builders import job_id
 
 NODE = NodeId("0123456789abcdef0123456789abcdef01234567")
 GOOD = b"D-01234567-AAAAAAAAAAAAAAAAAAAAAAAA-05a1"
@@ -80,3 +82,22 @@ def test_no_ids_are_no_ids() -> None:
 def test_digits_that_are_no_hexadecimal_count_as_zero() -> None:
     assert ttl_minutes(JobId(GOOD[:36] + b"0G1z")) == 0x10
     assert ttl_minutes(JobId(GOOD[:36] + b"FFFF")) == 0xFFFF
+
+
+@given(
+    st.lists(st.integers(0, 99).map(job_id), min_size=10, max_size=40),
+    st.integers(0, 39),
+    st.integers(0, JOB_ID_BYTES - 1),
+    st.binary(max_size=2),
+)
+def test_many_ids_are_judged_as_each_of_them(
+    ids: list[JobId], at: int, place: int, piece: bytes
+) -> None:
+    raw: list[bytes] = list(ids)
+    changed = raw[at % len(raw)]
+    raw[at % len(raw)] = changed[:place] + piece + changed[place + 1 :]
+    if all(map(is_job_id, raw)):
+        assert parse_job_ids(raw) == tuple(raw)
+    else:
+        with pytest.raises(CommandError, match="Invalid Job ID format"):
+            parse_job_ids(raw)

@@ -16,7 +16,8 @@ FIELDS = {
     "Memory": "used_memory used_memory_human used_memory_rss used_memory_peak "
     "used_memory_peak_human mem_fragmentation_ratio mem_allocator",
     "Jobs": "registered_jobs queued_jobs delivered_jobs delayed_jobs acked_jobs "
-    "under_replicated_jobs dead_lettered_total cancelled_total forward_timeouts",
+    "under_replicated_jobs dead_lettered_total cancelled_total forward_timeouts "
+    "added_total delivered_total redelivered_total acked_total nacked_total norepl_total",
     "Queues": "registered_queues",
     "Persistence": "loading aof_enabled aof_state aof_rewrite_in_progress aof_rewrite_scheduled "
     "aof_last_rewrite_time_sec aof_current_rewrite_time_sec aof_last_bgrewrite_status "
@@ -26,6 +27,10 @@ FIELDS = {
     "instantaneous_output_kbps rejected_connections latest_fork_usec topic_messages_dropped "
     "topic_subscribers_dropped",
     "CPU": "used_cpu_sys used_cpu_user used_cpu_sys_children used_cpu_user_children",
+    "Limits": "auth_failures auth_refused tls_handshakes_failed strangers_dropped "
+    "clients_per_address_refused clients_dropped_output clients_dropped_memory pipelines_paused "
+    "queues_refused queue_names_refused blocked_clients_refused dummy_acks_dropped "
+    "tombstones_dropped topic_messages_dropped bus_handshakes_dropped bus_links_dropped",
 }
 
 
@@ -77,3 +82,10 @@ def test_rates_are_means_over_the_remembered_seconds() -> None:
         figures.net_input_bytes = second * 2048
         figures.sample(second * 1000, second * 1024)
     assert figures.rates() == (100, 2.0, 1.0)
+
+
+def test_samples_that_come_late_are_lag_of_the_loop() -> None:
+    figures = Figures()
+    for at_ms in (5_000, 6_000, 7_250):
+        figures.sample(at_ms, 0)
+    assert (sum(figures.loop_lag.counts), figures.loop_lag.sum_ms) == (2, 250)

@@ -17,6 +17,7 @@ from disque.server import local
 def test_steps_go_to_three_nodes_in_turn() -> None:
     text = local.first_steps([7711, 7712, 7713], Path("data"))
     assert "3 nodes run and know each other: 127.0.0.1, ports 7711, 7712, 7713." in text
+    assert "See them all on a page: http://127.0.0.1:8711/\n" in text
     if shutil.which("redis-cli"):
         assert '  redis-cli -p 7711 ADDJOB hello "my first job" 5000\n' in text
         assert "  redis-cli -p 7712 GETJOB FROM hello\n" in text

@@ -24,7 +24,7 @@ def test_there_are_disques_32_commands_and_11_of_ours_and_the_key_is_the_name() 
 @pytest.mark.parametrize(
     ("name", "arity", "flags"),
     [
-        (b"auth", 2, b"readonly loading fast"),
+        (b"auth", -2, b"readonly loading fast"),
         (b"command", 0, b"readonly loading"),
         (b"hello", -1, b"readonly fast"),  # ours takes arguments
         (b"addjob", -4, b"write denyoom fast"),

@@ -18,6 +18,7 @@ from cluster.ready import Identity
 from disque.broker import Broker, BrokerSettings
 from disque.core.limits import Limits
 from disque.server import dispatch
+from disque.server.access import Access
 from disque.server.clients import Clients
 from disque.server.clock import Clock
 from disque.server.config import Config
@@ -119,6 +120,7 @@ class World:
         self.turns.clients = self.clients
         self.shell = Shell(
             config=self.config,
+            access=Access(self.config, figures, self.events),
             turns=self.turns,
             clients=self.clients,
             clock=clock,
@@ -129,6 +131,7 @@ class World:
             run_id="0" * 40,
             apply_setting=self.settings.apply,
         )
+        self.turns.broker.engine.set_logged(self.turns.log.stores)
         self.settings.start(self.shell, Bus(self.turns))
 
     def _execute(self, client: Client, words: list[bytes]) -> None:
@@ -139,7 +142,7 @@ class World:
 
     def connect(self, address: object = "") -> Peer:
         """A new client; `address` as accept gives it."""
-        ours, theirs = socket.socketpair()
+        ours, theirs = tcp_pair() if isinstance(address, tuple) else socket.socketpair()
         self.clients.admit(ours, address)
         peer = Peer(trio.SocketStream(trio.socket.from_stdlib_socket(theirs)))
         self.peers.append(peer)
@@ -150,6 +153,15 @@ class World:
         self.events.close()
         for peer in self.peers:
             peer.stream.socket.close()
+
+
+def tcp_pair() -> tuple[socket.socket, socket.socket]:
+    """Two ends of a connection over loopback, the second one non-blocking."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        theirs = socket.create_connection(listener.getsockname())
+        ours, _ = listener.accept()
+    theirs.setblocking(False)
+    return ours, theirs
 
 
 @asynccontextmanager

@@ -89,7 +89,7 @@ class Talker:
             connection=name,
             server=b"test",
             new_id=hub.new_id,
-            is_welcome=lambda code: code == hub.passcode,
+            log_in=lambda _login, codes: hub.passcode in codes,
             prefetch_max=lambda: hub.prefetch_max,
             tails=hub.tails,
             ends_lines=lambda: hub.ends_lines,

@@ -1,0 +1,77 @@
+"""Render: values as people and programs read them: sizes, times, names, JSON.
+
+Text that comes from jobs and queues is shown escaped: it can't move a terminal's cursor.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from disque.cli.replies import json_text
+from disque.resp.inline import quote_word
+
+BODY_CHARS_MAX = 60  # of a body in a table
+
+
+def say(text: str) -> None:
+    """One line of result on standard output."""
+    click.echo(text)
+
+
+def note(text: str) -> None:
+    """One line for people beside the result, on standard error."""
+    click.echo(text, err=True)
+
+
+def say_json(value: Any) -> None:
+    """One line of JSON on standard output, in UTF-8 whatever the locale; bytes as `replies.json_text` says."""
+    click.echo(json.dumps(value, ensure_ascii=False, default=json_text).encode())
+
+
+def shown(data: bytes, chars_max: int = 0) -> str:
+    """Bytes as one line of printable text, cut to `chars_max` (0: whole); escaped where they aren't."""
+    try:
+        text = data.decode()
+        is_plain = text.isprintable()
+    except UnicodeDecodeError:
+        is_plain = False
+    if not is_plain or not data:
+        text = quote_word(data[: 4 * chars_max] if chars_max else data).decode()
+    return text if not chars_max or len(text) <= chars_max else text[: chars_max - 1] + "…"
+
+
+def duration(seconds: float | None) -> str:
+    """A time in its two largest units: 0.3 s, 12 s, 3 min 5 s, 2 h 10 min, 4 d 3 h; a dash for None."""
+    if seconds is None:
+        return "-"
+    if seconds < 10 and seconds != int(seconds):
+        return f"{seconds:.1f} s"
+    left = int(seconds)
+    for size, unit, small, small_unit in (
+        (86_400, "d", 3_600, "h"),
+        (3_600, "h", 60, "min"),
+        (60, "min", 1, "s"),
+    ):
+        if left >= size:
+            rest = left % size // small
+            return f"{left // size} {unit}" + (f" {rest} {small_unit}" if rest else "")
+    return f"{left} s"
+
+
+def size(count: float) -> str:
+    """Bytes in binary units: 512 B, 1.5 KiB, 3.0 MiB."""
+    if count < 1024:
+        return f"{count:.0f} B"
+    for unit in ("KiB", "MiB"):
+        count /= 1024
+        if count < 1024:
+            return f"{count:.1f} {unit}"
+    return f"{count / 1024:.1f} GiB"
+
+
+def counted(count: int, noun: str) -> str:
+    """`1 job`, `2 jobs`."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

@@ -1,0 +1,91 @@
+"""Flushing: all jobs and queues are forgotten at once, however many there were; what that leaves to do comes in steps.
+
+The pools are put aside whole, so nothing is counted any more; timers are cancelled and memory is given back a few
+thousand things at a time. Until then a timer of what was put aside may still fire: `is_trash` tells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from disque.core.delivery import REMOVED_TEXT, end_wait, get_timed_out
+from disque.core.job import Job, JobState
+from disque.core.jobqueue import JobQueue
+from disque.core.state import (
+    Mark,
+    Repair,
+    State,
+    Tally,
+    Tie,
+    Tombstone,
+    Trash,
+    fail,
+    record,
+    wake,
+)
+
+
+def flush_all(state: State) -> None:
+    """Forget everything about jobs; who waits is told."""
+    for get in list(state.getting.values()):
+        get_timed_out(state, get)
+    for wait in list(state.adding.values()):
+        end_wait(state, wait)
+        fail(state, wait.client, "NOREPL", REMOVED_TEXT)
+    record(state, "flush")
+    for peer in state.peers.values():
+        state.agenda.cancel(peer)
+        peer.moves.clear()
+        peer.moves_in.clear()
+    for name in _FLUSHED:
+        state.trash.pools.append(getattr(state, name))
+        setattr(state, name, {})
+    state.by_state = [0] * len(JobState)
+    state.body_bytes = state.paged_bytes = 0
+    state.total = Tally()
+    trash_due(state, state.trash)
+
+
+# Pools of the state; what refers to jobs comes before the jobs
+_FLUSHED = (
+    "tallies", "expired", "offered", "hungry", "quarantine", "asks", "orders", "dummy_answers", "under_replicated",
+    "repairs", "ties", "tombstones", "long_tombstones", "marks", "queues", "undone", "dummies", "spent", "jobs",
+)  # fmt: skip
+_TRASH_STEP = 5_000
+
+
+def trash_due(state: State, trash: Trash) -> None:
+    """One bounded step of what flush_all left to do."""
+    left = _TRASH_STEP
+    while trash.pools and left:
+        pool = trash.pools[0]
+        while pool and left:
+            left -= 1
+            _, item = pool.popitem()
+            if getattr(item, "wake_at", None) is not None:
+                state.agenda.cancel(item)
+        if not pool:
+            del trash.pools[0]
+    if trash.pools:
+        wake(state, trash, state.now_ms + 1)
+
+
+def is_trash(state: State, item: Any) -> bool:
+    """True for what was forgotten all at once, and is still booked."""
+    find = _PLACES.get(type(item))
+    return find is not None and item not in find(state, item)
+
+
+# Where what can be forgotten all at once is found as long as it counts
+_PLACES: Mapping[type, Callable[[State, Any], tuple[Any, ...]]] = {
+    Job: lambda state, job: (state.jobs.get(job.id),),
+    JobQueue: lambda state, queue: (state.queues.get(queue.name),),
+    Mark: lambda state, mark: (state.marks.get(mark.id),),
+    Repair: lambda state, repair: (state.repairs.get(repair.job.id),),
+    Tie: lambda state, tie: (state.ties.get((tie.job.id, tie.peer)),),
+    Tombstone: lambda state, stone: (
+        state.tombstones.get(stone.id),
+        state.long_tombstones.get(stone.id),
+    ),
+}

@@ -1,0 +1,171 @@
+"""Crowd: who among the connections is whom, and how much they may cost: one by one, by address, and all together.
+
+Who doesn't give the password that is needed is a *stranger*: little is read of it at a time, it has to be quick, and
+when there are too many the oldest goes, since who means well says the password at once. It accepts nobody.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import attrs
+
+from disque.resp.decoder import BULK_BYTES_MAX, MULTIBULK_COUNT_MAX, Decoder
+from disque.server.connection import OPEN_ADDS_MAX, OUT_CAP_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from disque.core.ready import ClientId
+    from disque.server.acl import User
+    from disque.server.connection import Client
+    from disque.server.eventlog import EventLog
+    from disque.server.info import Figures
+
+STRANGER_BULK_BYTES_MAX = 16 << 10  # an argument before the password was given; Redis'
+STRANGER_ARGUMENTS_MAX = 16
+
+DENIED = (
+    "disque-broker runs in protected mode because no requirepass is set: only clients on the same "
+    "machine are served. Set a password with requirepass (in the configuration file, as "
+    "--requirepass, as DISQUE_REQUIREPASS in the environment, or with CONFIG SET from the machine "
+    "itself), or switch this off with protected-mode no."
+)
+DENIED_PLAIN = "tls-only is on: without TLS only clients on the same machine are served; use the port that speaks TLS"
+
+
+@attrs.define
+class ClientLimits:
+    """What configuration says about connections; CONFIG SET changes the fields."""
+
+    clients_max: int = 10_000
+    idle_max_s: int = 0  # 0: for ever
+    out_hard_bytes: int = 0  # 0: connection.OUT_CAP_BYTES
+    out_soft_bytes: int = 0  # 0: none
+    out_soft_s: int = 0
+    keepalive_s: int = 0
+    is_open_to_all: bool = False  # False: loopback and unix sockets only (protected mode)
+    is_tls_only: bool = False  # True: the same for those without TLS
+    needs_password: bool = False  # who comes is a stranger until it was given
+    strangers_max: int = 1_000
+    stranger_s: int = 0  # 0: for ever
+    per_address_max: int = 0  # 0: no limit
+    bulk_bytes_max: int = BULK_BYTES_MAX
+    arguments_max: int = MULTIBULK_COUNT_MAX
+    waits_max: int = OPEN_ADDS_MAX
+    memory_max: int = 0  # of what all connections hold; who holds most goes. 0: no limit
+
+
+class Crowd:
+    """All connections of a node, counted."""
+
+    def __init__(self, limits: ClientLimits, figures: Figures, events: EventLog) -> None:
+        self.limits = limits
+        self._figures = figures
+        self._events = events
+        # With the time when they became that; in the order of their coming
+        self._strangers: dict[ClientId, tuple[Client, int]] = {}
+        self._of_address: Counter[str] = Counter()
+        self._count = 0
+
+    def objection(self, host: str, *, is_local: bool, is_tls: bool) -> tuple[str, str] | None:
+        """Why nobody more from there is served: an error's code and text; None for welcome. `host` "": unix socket."""
+        limits = self.limits
+        if not (is_local or limits.is_open_to_all):
+            return "DENIED", DENIED
+        if limits.is_tls_only and not (is_local or is_tls):
+            return "DENIED", DENIED_PLAIN
+        if self._count >= limits.clients_max:
+            return "ERR", "max number of clients reached"
+        if host and limits.per_address_max and self._of_address[host] >= limits.per_address_max:
+            self._figures.clients_per_address_refused += 1
+            return "ERR", "max number of clients of one address reached"
+        return None
+
+    def add(self, client: Client, now_ms: int) -> None:
+        """One more is served."""
+        self._count += 1
+        self._of_address[client.host] += 1
+        self.limit(client)
+        if self.limits.needs_password:
+            self._add_stranger(client, now_ms)
+
+    def forget(self, client: Client) -> None:
+        """One that was added is served no longer."""
+        self._count -= 1
+        self._strangers.pop(client.id, None)
+        self._of_address[client.host] -= 1
+        if not self._of_address[client.host]:
+            del self._of_address[client.host]
+        if client.is_over:
+            self._figures.clients_dropped_output += 1
+            self._tell_dropped(client, f"more than {client.out_limit_bytes} bytes unread")
+
+    def limit(self, client: Client) -> None:
+        """Bind a connection to the limits as they are now."""
+        limits = self.limits
+        client.out_limit_bytes = limits.out_hard_bytes or OUT_CAP_BYTES
+        client.waits_max = limits.waits_max
+        if isinstance(client.decoder, Decoder) and not client.is_stranger:
+            client.decoder.set_limits(
+                bulk_bytes_max=limits.bulk_bytes_max, arguments_max=limits.arguments_max
+            )
+
+    # Who is who
+
+    def logged_in(self, client: Client, user: User) -> None:
+        """It has shown that it knows a user's password."""
+        client.user = user
+        self._strangers.pop(client.id, None)
+        client.is_stranger = False
+        self.limit(client)
+
+    def logged_out(self, client: Client, now_ms: int) -> None:
+        """It has shown a wrong password: it is nobody, again."""
+        client.user = None
+        if self.limits.needs_password and client.id not in self._strangers:
+            self._add_stranger(client, now_ms)
+
+    def _add_stranger(self, client: Client, now_ms: int) -> None:
+        while len(self._strangers) >= self.limits.strangers_max:
+            self._drop_stranger(next(iter(self._strangers.values()))[0])
+        self._strangers[client.id] = (client, now_ms)
+        client.is_stranger = True
+        if isinstance(client.decoder, Decoder):
+            client.decoder.set_limits(
+                bulk_bytes_max=STRANGER_BULK_BYTES_MAX, arguments_max=STRANGER_ARGUMENTS_MAX
+            )
+
+    def _drop_stranger(self, client: Client) -> None:
+        del self._strangers[client.id]
+        self._figures.strangers_dropped += 1
+        client.die()
+
+    # Once a second
+
+    def drop_strangers(self, now_ms: int) -> None:
+        """Who hasn't given the password in time goes."""
+        longest_ms = self.limits.stranger_s * 1000
+        for client, since_ms in list(self._strangers.values()) if longest_ms else ():
+            if now_ms - since_ms <= longest_ms:
+                break
+            self._drop_stranger(client)
+
+    def drop_largest(self, clients: Iterable[Client]) -> None:
+        """Beyond the memory that all may hold together those go that hold most of it."""
+        most = self.limits.memory_max
+        costs = [(each.held_bytes, each) for each in clients] if most else []
+        held = sum([cost for cost, _ in costs])
+        if held <= most:
+            return
+        for cost, client in sorted(costs, key=lambda pair: -pair[0]):
+            self._figures.clients_dropped_memory += 1
+            self._tell_dropped(client, f"all connections hold {held} bytes, this one {cost}")
+            client.die()
+            held -= cost
+            if held <= most:
+                return
+
+    def _tell_dropped(self, client: Client, reason: str) -> None:
+        self._events.event("warning", "client-dropped", addr=client.address, reason=reason)

@@ -1,0 +1,207 @@
+"""Pacing: commands that are about a hundred thousand jobs, carried out in pieces, so that others have their turn.
+
+A piece is an ordinary command of the core; replies are added up, or put in a row, and spelled piece by piece. The
+client waits for the whole as for any reply that takes time. What comes between the pieces is seen by those that follow:
+no command about many jobs ever promised more than each of them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import trio
+
+from disque.core import commands as cmd
+from disque.core.ready import Failure, NilArray
+from disque.core.scanning import CURSOR_BITS
+from disque.errors import CommandError
+from disque.resp import encoder
+from disque.server.clients import UNWRITTEN
+from disque.server.render import Verbatim, render
+from disque.server.shell import Later
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from disque.core.ready import ClientId, Reply
+    from disque.resp.encoder import Protocol
+    from disque.server.connection import Client
+    from disque.server.render import Answer
+    from disque.server.shell import Shell
+
+PIECE = 500  # ids, jobs or names: some 10 ms
+SCANNED = 1_000  # jobs or queues that a piece of a scan finds; it looks at ten times as many
+SHOWN = 200  # the same if all is told of each
+LOOKED_AT = 5_000  # jobs of a queue in a piece of a look
+
+
+def in_pieces(shell: Shell, client: Client, command: cmd.Command) -> Later | None:
+    """A long command's way to its answer; None if it is short enough to be carried out at once."""
+    pace = _PACES.get(type(command))
+    if pace is None or not pace[0](command):
+        return None
+    # A client that has gone gets no jobs; what it said of jobs counts
+    return Later(
+        lambda: pace[1](Asking(shell, client), command),
+        is_abandonable=isinstance(command, cmd.GetJob),
+    )
+
+
+@attrs.frozen
+class Asking:
+    """Who asks for the pieces of one command."""
+
+    shell: Shell
+    client: Client
+
+    @property
+    def proto(self) -> Protocol:
+        """In which replies are spelled."""
+        return self.client.proto
+
+    async def ask(self, command: cmd.Command) -> Any:
+        """Give a piece to the broker and wait for its reply; a failure ends the whole."""
+        shell, clients = self.shell, self.shell.clients
+        if shell.turns.trouble and not only_reads(command):
+            raise unwritten(shell)
+        id_, answered = clients.new_id(), trio.Event()
+        replies: list[Reply] = []
+
+        def hear(_id: ClientId, reply: Reply) -> Client:
+            replies.append(reply)
+            answered.set()
+            return self.client
+
+        clients.listen_to(id_, hear)
+        try:
+            shell.broker.command(id_, command)
+            shell.turns.wake()
+            await answered.wait()
+        finally:
+            clients.forget(id_)
+            if not replies:
+                shell.broker.disconnect(id_)
+        if isinstance(replies[0], Failure):
+            raise CommandError(replies[0].text, replies[0].code)
+        return replies[0]
+
+
+async def _sum(asking: Asking, command: Any) -> Answer:
+    """Of the counts that each piece of the ids gives."""
+    total = 0
+    for first in range(0, len(command.ids), PIECE):
+        total += await asking.ask(attrs.evolve(command, ids=command.ids[first : first + PIECE]))
+    return total
+
+
+async def _subscribe(asking: Asking, command: Any) -> Answer:
+    """One reply after the other."""
+    parts: list[bytes] = []
+    for first in range(0, len(command.topics), PIECE):
+        piece = attrs.evolve(command, topics=command.topics[first : first + PIECE])
+        parts.append(render(await asking.ask(piece), asking.proto))
+    return Verbatim(b"".join(parts))
+
+
+async def _count_subscriptions(asking: Asking, command: cmd.NumSub) -> Answer:
+    parts: list[bytes] = []
+    for first in range(0, len(command.channels), PIECE):
+        reply = await asking.ask(cmd.NumSub(command.channels[first : first + PIECE]))
+        parts += [render(each, asking.proto) for each in reply]
+    return _array(parts)
+
+
+async def _get(asking: Asking, command: cmd.GetJob) -> Answer:
+    """Who has got some doesn't wait for more."""
+    parts: list[bytes] = []
+    piece = attrs.evolve(command, count=PIECE)
+    while len(parts) < command.count:
+        piece = attrs.evolve(piece, count=min(PIECE, command.count - len(parts)))
+        reply = await asking.ask(piece)
+        if isinstance(reply, NilArray):
+            break
+        parts += [render(each, asking.proto) for each in reply]
+        piece = attrs.evolve(piece, is_nohang=True)
+    return _array(parts) if parts else NilArray()
+
+
+async def _scan(asking: Asking, command: cmd.QScan | cmd.JScan) -> Answer:
+    """From the cursor on, as many as are asked for."""
+    parts: list[bytes] = []
+    cursor, step = command.cursor, SHOWN if command.is_full else SCANNED
+    most = command.count
+    async with asking.shell.long_scans:
+        while most is None or len(parts) < most:
+            count = step if most is None else min(step, most - len(parts))
+            place, found = await asking.ask(attrs.evolve(command, cursor=cursor, count=count))
+            parts += [render(each, asking.proto) for each in found]
+            if (
+                parts
+                and cursor
+                and int(place)
+                and int(place) >> CURSOR_BITS != cursor >> CURSOR_BITS
+            ):
+                raise CommandError("too many scans at a time, try again")
+            cursor = int(place)
+            if not cursor:
+                break
+    head = encoder.array_header(2) + encoder.bulk(b"%d" % cursor)
+    return Verbatim(head + _array(parts).data)
+
+
+async def _peek(asking: Asking, command: cmd.QPeek) -> Answer:
+    """From one end on."""
+    parts: list[bytes] = []
+    sign = 1 if command.count > 0 else -1
+    while len(parts) < abs(command.count):
+        count = min(LOOKED_AT, abs(command.count) - len(parts))
+        reply = await asking.ask(attrs.evolve(command, count=sign * count, skip=len(parts)))
+        parts += [render(each, asking.proto) for each in reply]
+        if len(reply) < count:
+            break
+    return _array(parts)
+
+
+def _array(parts: list[bytes]) -> Verbatim:
+    return Verbatim(b"".join([encoder.array_header(len(parts)), *parts]))
+
+
+def _is_long_scan(command: cmd.QScan | cmd.JScan) -> bool:
+    return command.count is None or command.count > (SHOWN if command.is_full else SCANNED)
+
+
+_Pace = tuple["Callable[[Any], bool]", "Callable[[Asking, Any], Awaitable[Answer]]"]
+_OF_IDS: _Pace = (lambda command: len(command.ids) > PIECE, _sum)
+_OF_TOPICS: _Pace = (lambda command: len(command.topics or ()) > PIECE, _subscribe)
+_PACES: Mapping[type, _Pace] = {
+    cmd.AckJob: _OF_IDS,
+    cmd.FastAck: _OF_IDS,
+    cmd.DelJob: _OF_IDS,
+    cmd.Enqueue: _OF_IDS,
+    cmd.Nack: _OF_IDS,
+    cmd.Dequeue: _OF_IDS,
+    cmd.Revive: _OF_IDS,
+    cmd.CancelJob: _OF_IDS,
+    cmd.Subscribe: _OF_TOPICS,
+    cmd.Unsubscribe: _OF_TOPICS,
+    cmd.NumSub: (lambda command: len(command.channels) > PIECE, _count_subscriptions),
+    cmd.GetJob: (lambda command: command.count > PIECE, _get),
+    cmd.QScan: (_is_long_scan, _scan),
+    cmd.JScan: (_is_long_scan, _scan),
+    cmd.QPeek: (lambda command: abs(command.count) > LOOKED_AT, _peek),
+}
+
+
+def only_reads(command: cmd.Command) -> bool:
+    """True if it needs neither the log nor a peer: it is answered from memory even if the log can't be written."""
+    if isinstance(command, cmd.Pause):
+        return command.flags is None
+    if isinstance(command, cmd.QStat):
+        return not command.is_global
+    return isinstance(command, cmd.Show | cmd.QLen | cmd.QPeek | cmd.QScan | cmd.JScan)
+
+
+def unwritten(shell: Shell) -> CommandError:
+    """The log can't be written."""
+    return CommandError(f"{UNWRITTEN}: {shell.turns.trouble}", "MISCONF")

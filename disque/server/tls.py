@@ -1,0 +1,190 @@
+"""Tls: contexts from certificate files, and clients' sockets that speak TLS without waiting.
+
+A `TlsSocket` looks like the plain non-blocking socket that it took over: connections, the turn loop and the poller
+don't know the difference, and plain ones pay nothing for it. Contexts are made anew when files have changed;
+connections that stand keep the old ones.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import trio
+
+from disque.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from disque.server.config import Config
+    from disque.server.eventlog import EventLog
+    from disque.server.info import Figures
+
+HANDSHAKE_S = 10.0
+HANDSHAKES_MAX = 500  # at a time; the oldest go
+RECORD_BYTES = 16 << 10  # what a record of TLS holds at most
+COMPLAIN_EVERY_S = 60.0
+_VERIFY = {"yes": ssl.CERT_REQUIRED, "optional": ssl.CERT_OPTIONAL, "no": ssl.CERT_NONE}
+
+
+class TlsSocket(ssl.SSLSocket):
+    """A non-blocking socket under TLS; BlockingIOError where the plain one would raise it."""
+
+    def send(self, data: Any, flags: int = 0) -> int:
+        """Bytes that were taken."""
+        try:
+            return super().send(data, flags)
+        except (ssl.SSLWantWriteError, ssl.SSLWantReadError):
+            raise BlockingIOError from None
+
+    def recv(self, buflen: int = RECORD_BYTES, flags: int = 0) -> bytes:
+        """What has come, b"" at the end; nothing stays decrypted inside, where no selector would see it."""
+        parts: list[bytes] = []
+        size = 0
+        while size < buflen or self.pending():
+            try:
+                part = super().recv(max(buflen - size, RECORD_BYTES), flags)
+            except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                break
+            if not part:
+                return b"".join(parts)
+            parts.append(part)
+            size += len(part)
+        if not parts:
+            raise BlockingIOError
+        return b"".join(parts)
+
+    def shutdown(self, how: int) -> None:
+        """Say that no more comes, in TLS and in TCP."""
+        with contextlib.suppress(OSError, ValueError):
+            self.unwrap()
+        super().shutdown(how)
+
+
+@attrs.frozen
+class Contexts:
+    """What this node shows, and asks for, on each kind of port; `peers` is for both sides of the bus."""
+
+    clients: ssl.SSLContext
+    peers: tuple[ssl.SSLContext, ssl.SSLContext] | None  # who accepts, who dials
+
+
+def make_contexts(config: Config) -> Contexts | None:
+    """The contexts of these settings, None without a certificate; ConfigError names the file that can't be used."""
+    if not config.tls_cert_file:
+        for name, is_wanted in (
+            ("tls-port", config.tls_port),
+            ("tls-stomp-port", config.tls_stomp_port),
+            ("tls-cluster", config.tls_cluster),
+        ):
+            if is_wanted:
+                raise ConfigError(f"{name} needs tls-cert-file (and tls-key-file)")
+        return None
+    is_asking = config.tls_auth_clients != "no"
+    if is_asking and not config.tls_ca_cert_file and (config.tls_port or config.tls_stomp_port):
+        raise ConfigError(
+            f"tls-auth-clients {config.tls_auth_clients} needs tls-ca-cert-file, which signs clients' certificates; "
+            "set that, or tls-auth-clients no"
+        )
+    if config.tls_cluster and not config.tls_ca_cert_file:
+        raise ConfigError("tls-cluster needs tls-ca-cert-file, which signs the nodes' certificates")
+    verify = _VERIFY[config.tls_auth_clients] if config.tls_ca_cert_file else ssl.CERT_NONE
+    clients = _context(config, ssl.PROTOCOL_TLS_SERVER, verify)
+    clients.sslsocket_class = TlsSocket
+    peers = None
+    if config.tls_cluster:
+        peers = (
+            _context(config, ssl.PROTOCOL_TLS_SERVER, ssl.CERT_REQUIRED),
+            _context(config, ssl.PROTOCOL_TLS_CLIENT, ssl.CERT_REQUIRED),
+        )
+    return Contexts(clients, peers)
+
+
+def _context(config: Config, protocol: int, verify: ssl.VerifyMode) -> ssl.SSLContext:
+    context = ssl.SSLContext(protocol)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    # Nodes are known by who signed for them, not by a name: addresses change, and dials go through proxies
+    context.check_hostname = False
+    context.verify_mode = verify
+    try:
+        # A password for the key would be asked for at a terminal
+        context.load_cert_chain(
+            config.tls_cert_file, config.tls_key_file or None, password=lambda: ""
+        )
+    except OSError as error:
+        name = config.tls_key_file or config.tls_cert_file
+        raise ConfigError(
+            f"tls-cert-file {config.tls_cert_file} and key {name}: {_why(error)}"
+        ) from None
+    if config.tls_ca_cert_file:
+        try:
+            context.load_verify_locations(config.tls_ca_cert_file)
+        except OSError as error:
+            text = f"tls-ca-cert-file {config.tls_ca_cert_file}: {_why(error)}"
+            raise ConfigError(text) from None
+    return context
+
+
+def _why(error: OSError) -> str:
+    if isinstance(error, ssl.SSLError):
+        return f"no usable PEM ({(error.reason or str(error)).lower().replace('_', ' ')})"
+    return error.strerror or str(error)
+
+
+class Handshakes:
+    """Clients' handshakes: in time, not too many at a time, one step a turn of the scheduler: a signature takes ms."""
+
+    def __init__(self, figures: Figures, events: EventLog) -> None:
+        # Set where there is a port that speaks TLS
+        self.context: Callable[[], ssl.SSLContext] | None = None
+        self._figures = figures
+        self._events = events
+        self._under_way: dict[socket.socket, trio.CancelScope] = {}
+        self._step = trio.Lock()
+        self._complained_at = -COMPLAIN_EVERY_S
+
+    async def shake(self, sock: socket.socket, host: str) -> TlsSocket | None:
+        """The same connection under TLS; None, and closed, if the other side can't or may not do that."""
+        assert self.context is not None, "no port speaks TLS"
+        try:
+            secured = self.context().wrap_socket(
+                sock, server_side=True, do_handshake_on_connect=False
+            )
+        except OSError:  # it has gone already
+            sock.close()
+            return None
+        assert isinstance(secured, TlsSocket)
+        while len(self._under_way) >= HANDSHAKES_MAX:
+            self._under_way.pop(next(iter(self._under_way))).cancel()
+        reason = f"none within {HANDSHAKE_S:g} s, or too many others"
+        try:
+            with trio.move_on_after(HANDSHAKE_S) as scope:
+                self._under_way[secured] = scope
+                await self._shake(secured)
+                return secured
+        except OSError as error:
+            reason = _why(error)
+        finally:
+            self._under_way.pop(secured, None)
+        self._figures.tls_handshakes_failed += 1
+        if trio.current_time() - self._complained_at >= COMPLAIN_EVERY_S:
+            self._complained_at = trio.current_time()
+            self._events.event("warning", "tls-handshake-failed", host=host, reason=reason)
+        secured.close()
+        return None
+
+    async def _shake(self, secured: TlsSocket) -> None:
+        while True:
+            try:
+                async with self._step:
+                    secured.do_handshake()
+                return
+            except ssl.SSLWantReadError:
+                await trio.lowlevel.wait_readable(secured)
+            except ssl.SSLWantWriteError:
+                await trio.lowlevel.wait_writable(secured)

@@ -1,0 +1,65 @@
+"""Live: a page's content as server-sent events, again whenever it differs from what was sent last.
+
+The address of a page is that of its events: a browser that asks for text/event-stream gets them. One stream costs
+what a page costs, a tick; beyond STREAMS_MAX there is none, and pages are as old as their last load.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+    from starlette.requests import Request
+
+STREAMS_MAX = 64
+RETRY_MS = 2_000  # after which a browser tries again
+TYPE = "text/event-stream"
+
+
+class Streams:
+    """All event streams of the process."""
+
+    def __init__(self) -> None:
+        self.open = 0
+
+    @staticmethod
+    def is_wanted(request: Request) -> bool:
+        """True if a page is asked for as events."""
+        return TYPE in request.headers.get("accept", "")
+
+    def respond(
+        self, render: Callable[[], Awaitable[str]], wait: Callable[[], Awaitable[None]]
+    ) -> Response:
+        """Events with what `render` gives, at once and after each `wait`."""
+        if self.open >= STREAMS_MAX:
+            text = f"{STREAMS_MAX} pages are followed already.\n"
+            return PlainTextResponse(text, 503, {"Retry-After": "30"})
+        return StreamingResponse(
+            self._events(render, wait), media_type=TYPE, headers={"X-Accel-Buffering": "no"}
+        )
+
+    async def _events(
+        self, render: Callable[[], Awaitable[str]], wait: Callable[[], Awaitable[None]]
+    ) -> AsyncIterator[str]:
+        self.open += 1
+        try:
+            yield f"retry: {RETRY_MS}\n\n"
+            last = ""
+            while True:
+                content = await render()
+                # A comment shows that we are there, and finds out who has gone.
+                yield _event(content) if content != last else ": same\n\n"
+                last = content
+                await wait()
+        finally:
+            self.open -= 1
+
+
+def _event(content: str) -> str:
+    """One event; a line of content is a line of data."""
+    lines = content.replace("\r", "").split("\n")
+    return "".join([f"data: {line}\n" for line in lines]) + "\n"

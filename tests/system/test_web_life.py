@@ -1,0 +1,300 @@
+"""The page's port and process: when there is a page, for whom, and that it lives and dies with its node."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import signal
+import socket
+from typing import TYPE_CHECKING
+
+import pytest
+import websocket
+
+from tests.certificates import Authority
+from tests.system.nodes import WAIT_S, Node, free_port, wait_until
+from tests.system.pages import Visitor, page_node
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.system
+
+PASSWORD = "a pässword"
+
+
+@pytest.fixture
+def make_page(tmp_path: Path) -> Iterator[Callable[..., tuple[Node, int]]]:
+    """Makes nodes with a page, not started; they are killed at the end."""
+    made: list[Node] = []
+
+    def make(*flags: str) -> tuple[Node, int]:
+        node, port = page_node(tmp_path / f"page{len(made)}", *flags)
+        made.append(node)
+        return node, port
+
+    yield make
+    for node in made:
+        node.kill()
+
+
+@pytest.fixture(scope="module")
+def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Node, int]]:
+    """A node with a password whose page listens everywhere."""
+    node, port = page_node(tmp_path_factory.mktemp("locked"), "--http-bind", "0.0.0.0", "::")
+    node.start(DISQUE_REQUIREPASS=PASSWORD)
+    yield node, port
+    node.kill()
+
+
+def page_process(node: Node) -> list[str]:
+    """The command lines of a node's children."""
+    assert node.process is not None
+    path = f"/proc/{node.process.pid}/task/{node.process.pid}/children"
+    with open(path) as file:  # noqa: PTH123 - not a file of ours
+        return file.read().split()
+
+
+def is_taken(port: int) -> bool:
+    """True if somebody listens there."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+# The port
+
+
+def free_pair() -> int:
+    """A port for clients whose page's default port is free, too."""
+    for _ in range(50):
+        port = free_port()
+        if not is_taken(port + 1_000):
+            return port
+    raise AssertionError("no free pair")
+
+
+def test_without_any_setting_the_page_is_1000_above_the_port(tmp_path: Path) -> None:
+    node = Node(tmp_path / "plain", "--http-port", "auto", port=free_pair())
+    try:
+        node.start()
+        assert node.call("CONFIG", "GET", "http-port") == [b"http-port", b"auto"]
+        assert Visitor(node.port + 1_000).get("/health").text == "ok\n"
+    finally:
+        node.kill()
+
+
+def test_a_default_port_that_is_taken_is_a_warning_and_a_set_one_an_error(tmp_path: Path) -> None:
+    port = free_pair()
+    with socket.create_server(("127.0.0.1", port + 1_000)):
+        node = Node(tmp_path / "default", "--http-port", "auto", port=port)
+        try:
+            node.start()
+            assert "warning page-off" in node.log()
+        finally:
+            node.kill()
+        node = Node(tmp_path / "set", "--http-port", str(port + 1_000), port=port)
+        node.spawn()
+        assert node.process is not None
+        assert node.process.wait(WAIT_S) == 1
+        assert f"can't listen on 127.0.0.1:{port + 1_000}" in node.complaints()
+
+
+def test_0_is_no_page(make_node: Callable[..., Node]) -> None:
+    node = make_node("--http-port", "0").start()
+    assert not is_taken(node.port + 1_000)
+    assert "page-off" not in node.log()
+
+
+@pytest.mark.parametrize("setting", ["auto", "set"])
+def test_without_the_extra_a_node_says_so_once(
+    make_node: Callable[..., Node], setting: str
+) -> None:
+    node = make_node("--http-port", "auto" if setting == "auto" else str(free_port()))
+    words = node.command_line()
+    script = (
+        "import sys; sys.modules['hypercorn'] = None\n"
+        "from disque.server.main import main\n"
+        "sys.exit(main())"
+    )
+    node.command_line = lambda: [words[0], "-c", script, *words[3:]]  # type: ignore[method-assign]
+    if setting == "auto":
+        node.start()
+        assert node.log().count("install disque-broker[web]") == 1
+        return
+    node.spawn()
+    assert node.process is not None
+    assert node.process.wait(WAIT_S) == 1
+    assert "http-port needs hypercorn: install disque-broker[web]" in node.complaints()
+
+
+def test_more_than_loopback_needs_a_password(make_page: Callable[..., tuple[Node, int]]) -> None:
+    node, _ = make_page("--http-bind", "0.0.0.0")
+    node.spawn()
+    assert node.process is not None
+    assert node.process.wait(WAIT_S) == 1
+    assert "http-bind 0.0.0.0 needs requirepass" in node.complaints()
+
+
+# The password
+
+
+def test_the_page_asks_for_the_password(locked: tuple[Node, int]) -> None:
+    _, port = locked
+    answer = Visitor(port).get("/")
+    assert (answer.status, answer.headers["www-authenticate"][:5]) == (401, "Basic")
+    assert Visitor(port, password="wrong").get("/").status == 401
+    assert Visitor(port, password=PASSWORD).get("/").status == 200
+    assert Visitor(port).get("/metrics").status == 401
+    assert Visitor(port).get("/health").text == "ok\n"
+    assert Visitor(port).get("/ready").text == "ok\n"
+
+
+def test_an_exposed_page_answers_at_every_address(locked: tuple[Node, int]) -> None:
+    _, port = locked
+    visitor = Visitor(port, password=PASSWORD)
+    assert visitor.get("/nodes", Host="broker.example").status == 200
+    with socket.socket(socket.AF_INET6) as probe:
+        has_ipv6 = probe.connect_ex(("::1", port)) == 0
+    if has_ipv6:
+        assert Visitor(port, password=PASSWORD, host="::1").get("/nodes").status == 200
+
+
+def test_a_new_password_counts_at_once(make_page: Callable[..., tuple[Node, int]]) -> None:
+    node, port = make_page()
+    node.start()
+    assert Visitor(port).get("/").status == 200
+    node.call("CONFIG", "SET", "requirepass", "new")
+    wait_until("the old way in is closed", lambda: Visitor(port).get("/").status == 401)
+    page = Visitor(port, password="new").get("/nodes")
+    assert (page.status, ">up<" in page.text) == (200, True)
+
+
+def test_under_tls_certificates_may_be_replaced(
+    make_page: Callable[..., tuple[Node, int]], tmp_path: Path
+) -> None:
+    old, new = Authority(tmp_path, "old"), Authority(tmp_path, "new")
+    pair = old.issue("page")
+    node, port = make_page(
+        "--http-tls", "yes", "--tls-cert-file", str(pair.cert), "--tls-key-file", str(pair.key)
+    )
+    node.start()
+    page = Visitor(port, tls=old.client()).get("/")
+    assert (page.status, "; Secure" in page.headers["set-cookie"]) == (200, True)
+    with pytest.raises((OSError, http.client.HTTPException)):
+        Visitor(port).get("/")
+    fresh = new.issue("page")
+    pair.cert.write_bytes(fresh.cert.read_bytes())
+    pair.key.write_bytes(fresh.key.read_bytes())
+    assert node.process is not None
+    node.process.send_signal(signal.SIGHUP)
+    wait_until(
+        "the new certificate is shown",
+        lambda: Visitor(port, tls=new.client()).get("/health").status == 200,
+    )
+
+
+# The process
+
+
+def test_a_node_that_nobody_looks_at_has_no_other_process(
+    make_page: Callable[..., tuple[Node, int]],
+) -> None:
+    node, port = make_page()
+    node.start()
+    assert page_process(node) == []
+    Visitor(port).get("/health")
+    assert len(page_process(node)) == 1
+
+
+def test_a_page_that_dies_is_started_again_and_the_node_goes_on(
+    make_page: Callable[..., tuple[Node, int]],
+) -> None:
+    node, port = make_page()
+    node.start()
+    Visitor(port).get("/health")
+    (pid,) = page_process(node)
+    os.kill(int(pid), signal.SIGKILL)
+    wait_until("it is missed", lambda: "warning page-failed" in node.log())
+    assert node.call("PING") == "PONG"
+    assert Visitor(port).get("/health").text == "ok\n"
+    assert page_process(node) != [pid]
+
+
+@pytest.mark.parametrize("how", ["kill", "terminate"])
+def test_the_page_ends_with_its_node_and_leaves_the_port(
+    make_page: Callable[..., tuple[Node, int]], how: str
+) -> None:
+    node, port = make_page()
+    node.start()
+    with Visitor(port).follow("/") as stream:
+        assert stream.status == 200
+        (pid,) = page_process(node)
+        getattr(node, how)()
+        wait_until("the page has gone", lambda: not is_running(pid))
+    node.start()
+    assert Visitor(port).get("/health").text == "ok\n"
+
+
+def is_running(pid: str) -> bool:
+    """True if there is such a process, and it isn't dead already."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:  # noqa: PTH123 - not a file of ours
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+# STOMP over WebSocket
+
+
+def frame(command: str, body: str = "", **headers: str) -> str:
+    """A STOMP frame."""
+    lines = [command, *[f"{name.replace('_', '-')}:{text}" for name, text in headers.items()]]
+    return "\n".join(lines) + f"\n\n{body}\0"
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
+def test_stomp_over_websocket(locked: tuple[Node, int], version: str) -> None:
+    _, port = locked
+    subprotocol = f"v{version.replace('.', '')}.stomp"
+    socket_ = websocket.create_connection(
+        f"ws://127.0.0.1:{port}/stomp", subprotocols=[subprotocol], timeout=WAIT_S
+    )
+    try:
+        assert socket_.getsubprotocol() == subprotocol
+        socket_.send(frame("CONNECT", accept_version=version, host="/", passcode=PASSWORD))
+        assert socket_.recv().startswith("CONNECTED\n")
+        send = frame("SEND", "grüße", destination="/queue/ws", receipt="r")
+        socket_.send(send[:10])
+        socket_.send(send[10:])
+        assert "receipt-id:r" in socket_.recv()
+        socket_.send(frame("SUBSCRIBE", destination="/queue/ws", id="0", ack="auto"))
+        message = socket_.recv()
+        assert message.startswith("MESSAGE\n")
+        assert message.endswith("grüße\0")
+    finally:
+        socket_.close()
+
+
+def test_stomp_over_websocket_asks_for_the_password_itself(locked: tuple[Node, int]) -> None:
+    node, port = locked
+    socket_ = websocket.create_connection(f"ws://127.0.0.1:{port}/stomp", timeout=WAIT_S)
+    try:
+        socket_.send(frame("CONNECT", accept_version="1.2", host="/", passcode="wrong"))
+        assert socket_.recv().startswith("ERROR\n")
+    finally:
+        socket_.close()
+    assert "wrong-password host=127.0.0.1" in node.log()
+
+
+def test_another_site_gets_no_websocket_where_there_is_no_password(
+    make_page: Callable[..., tuple[Node, int]],
+) -> None:
+    node, port = make_page()
+    node.start()
+    with pytest.raises(websocket.WebSocketBadStatusException, match="403"):
+        websocket.create_connection(
+            f"ws://127.0.0.1:{port}/stomp", origin="http://evil.example", timeout=WAIT_S
+        )

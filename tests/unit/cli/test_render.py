@@ -1,0 +1,69 @@
+"""Render: times, sizes and text as people read them; nothing that could move a terminal's cursor."""
+
+from __future__ import annotations
+
+import pytest
+
+from disque.cli.render import counted, duration, shown, size
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (None, "-"),
+        (0, "0 s"),
+        (0.25, "0.2 s"),
+        (59, "59 s"),
+        (60, "1 min"),
+        (185, "3 min 5 s"),
+        (7_800, "2 h 10 min"),
+        (86_400, "1 d"),
+        (100 * 86_400 + 3_600, "100 d 1 h"),
+    ],
+)
+def test_duration_has_its_two_largest_units(seconds: float | None, text: str) -> None:
+    assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1536, "1.5 KiB"),
+        (3 << 20, "3.0 MiB"),
+        (5 << 40, "5120.0 GiB"),
+    ],
+)
+def test_size_is_in_binary_units(count: int, text: str) -> None:
+    assert size(count) == text
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (b"mail", "mail"),
+        ("grün".encode(), "grün"),
+        (b"", '""'),
+        (b"\x1b[31mred", '"\\x1b[31mred"'),
+        (b"a\nb", '"a\\nb"'),
+        (b"\xff", '"\\xff"'),
+        ("\u202eevil".encode(), '"\\xe2\\x80\\xaeevil"'),
+    ],
+)
+def test_shown_text_is_one_printable_line(data: bytes, text: str) -> None:
+    assert shown(data) == text
+    assert shown(data).isprintable()
+
+
+def test_long_text_is_cut() -> None:
+    assert shown(b"x" * 100, 10) == "x" * 9 + "…"
+    assert len(shown(b"\xff" * 100, 10)) == 10
+
+
+def test_one_job_is_no_jobs() -> None:
+    assert (counted(1, "job"), counted(0, "job"), counted(1_000, "job")) == (
+        "1 job",
+        "0 jobs",
+        "1,000 jobs",
+    )

@@ -1,0 +1,139 @@
+"""Limits of connections: strangers, addresses, what all of them hold."""
+
+from __future__ import annotations
+
+import trio
+
+from disque.server.clients import CRON_S
+from disque.server.crowd import STRANGER_ARGUMENTS_MAX, STRANGER_BULK_BYTES_MAX
+from tests.unit.server.world import World, running
+
+NOAUTH = b"-NOAUTH Authentication required.\r\n"
+
+
+def lock(world: World, **settings: int) -> None:
+    world.config.requirepass = "secret"
+    for name, value in settings.items():
+        setattr(world.config, name, value)
+    world.settings.apply("requirepass")
+
+
+def bulk(*words: bytes) -> bytes:
+    parts = [b"$%d\r\n%b\r\n" % (len(word), word) for word in words]
+    return b"*%d\r\n%b" % (len(words), b"".join(parts))
+
+
+async def test_little_is_read_of_a_stranger_and_all_once_the_password_is_given() -> None:
+    async with running() as world:
+        lock(world)
+        long, many = b"x" * (STRANGER_BULK_BYTES_MAX + 1), [b"q"] * STRANGER_ARGUMENTS_MAX
+        peer = world.connect()
+        await peer.ask(bulk(b"PING", long), b"-ERR Protocol error: invalid bulk length\r\n")
+        await peer.expect_end()
+        peer = world.connect()
+        await peer.ask(bulk(b"GETJOB", *many), b"-ERR Protocol error: invalid multibulk length\r\n")
+        await peer.expect_end()
+        # In one piece: the limits end with the AUTH, not with what was read
+        peer = world.connect()
+        reply = b"+OK\r\n$%d\r\n%b\r\n*-1\r\n" % (len(long), long)
+        get = bulk(b"GETJOB", b"NOHANG", b"FROM", *[b"q%d" % n for n in range(20)])
+        await peer.ask(bulk(b"AUTH", b"secret") + bulk(b"PING", long) + get, reply)
+
+
+async def test_the_oldest_stranger_makes_room() -> None:
+    async with running() as world:
+        lock(world, unauthenticated_max=2)
+        known, old, newer = world.connect(), world.connect(), world.connect()
+        await trio.testing.wait_all_tasks_blocked()
+        # `known` was the oldest of three
+        await known.expect_end()
+        await newer.ask(b"AUTH secret\r\n", b"+OK\r\n")
+        newest = world.connect()
+        for peer in (old, newest):
+            await peer.ask(b"PING\r\n", NOAUTH)
+        assert world.clients._figures.strangers_dropped == 1
+
+
+async def test_a_wrong_password_makes_a_stranger_again() -> None:
+    async with running() as world:
+        lock(world, unauthenticated_max=1)
+        peer = world.connect()
+        await peer.ask(b"AUTH secret\r\nAUTH wrong\r\n", b"+OK\r\n-ERR invalid password\r\n")
+        await world.connect().ask(b"PING\r\n", NOAUTH)
+        await peer.expect_end()
+
+
+async def test_strangers_have_so_much_time() -> None:
+    async with running() as world:
+        lock(world, auth_timeout=5)
+        slow, quick = world.connect(), world.connect()
+        await quick.ask(b"AUTH secret\r\n", b"+OK\r\n")
+        world.clients.crowd.drop_strangers(world.turns.clock.now_ms() + 5_001)
+        await slow.expect_end()
+        await quick.ask(b"PING\r\n", b"+PONG\r\n")
+
+
+async def test_connections_of_one_address_end_at_the_limit() -> None:
+    async with running() as world:
+        world.config.clients_per_address_max = 2
+        world.config.protected_mode = False
+        world.settings.apply("clients-per-address-max")
+        first, second = (world.connect(("192.0.2.1", port)) for port in (1, 2))
+        refused = b"-ERR max number of clients of one address reached\r\n"
+        await world.connect(("192.0.2.1", 3)).expect(refused)
+        for other in (world.connect(("192.0.2.2", 1)), world.connect(), first):
+            await other.ask(b"PING\r\n", b"+PONG\r\n")
+        await second.ask(b"QUIT\r\n", b"+OK\r\n")
+        await second.stream.aclose()
+        while len(world.clients.by_id) > 3:
+            await trio.sleep(0.01)
+        await world.connect(("192.0.2.1", 4)).ask(b"PING\r\n", b"+PONG\r\n")
+        assert world.clients._figures.clients_per_address_refused == 1
+
+
+async def test_tls_only_serves_plain_connections_of_this_machine_alone() -> None:
+    async with running() as world:
+        world.config.tls_only, world.config.protected_mode = True, False
+        world.settings.apply("tls-only")
+        await world.connect().ask(b"PING\r\n", b"+PONG\r\n")
+        await world.connect(("127.0.0.1", 1)).ask(b"PING\r\n", b"+PONG\r\n")
+        await world.connect(("192.0.2.1", 1)).expect(b"-DENIED tls-only is on: ")
+
+
+async def test_who_holds_most_goes_when_all_hold_too_much() -> None:
+    async with running() as world:
+        world.config.clients_memory_max = 100_000
+        world.settings.apply("clients-memory-max")
+        large, small = world.connect(), world.connect()
+        await large.send(b"*2\r\n$4\r\nPING\r\n$900000\r\n" + b"x" * 90_000)
+        await small.send(b"*2\r\n$4\r\nPING\r\n$900000\r\n" + b"x" * 50_000)
+        with trio.fail_after(5 * CRON_S):
+            await large.expect_end()
+        assert world.clients.buffered_bytes() < 100_000
+        assert world.clients._figures.clients_dropped_memory == 1
+        assert len(world.clients.by_id) == 1
+
+
+async def test_limits_of_arguments_change_at_run_time() -> None:
+    async with running() as world:
+        peer, other = world.connect(), world.connect()
+        await peer.ask(bulk(b"PING", b"x" * 100), b"$100\r\n" + b"x" * 100 + b"\r\n")
+        await other.ask(
+            b"CONFIG SET body-max 99\r\nCONFIG SET arguments-max 16\r\n", b"+OK\r\n" * 2
+        )
+        await peer.ask(bulk(b"PING", b"x" * 100), b"-ERR Protocol error: invalid bulk length\r\n")
+        words = [b"GETJOB", b"NOHANG", b"FROM", *[b"q%d" % number for number in range(13)]]
+        await other.ask(bulk(*words), b"*-1\r\n")
+        await other.ask(bulk(*words, b"q"), b"-ERR Protocol error: invalid multibulk length\r\n")
+
+
+async def test_commands_that_wait_for_copies_are_bounded_by_pipeline_max() -> None:
+    async with running() as world:
+        world.config.pipeline_max = 3
+        world.settings.apply("pipeline-max")
+        peer = world.connect()
+        await peer.send(b"ADDJOB q x 0 REPLICATE 2\r\n" * 5)
+        await trio.testing.wait_all_tasks_blocked()
+        (client,) = world.clients.by_id.values()
+        assert client.waits_max == 3
+        assert client.waits <= 3

@@ -1,0 +1,225 @@
+"""Commands about very many jobs: the same replies as in one go, and others are served in between."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+
+from disque.server import pacing
+from tests.unit.server.world import Peer, World, running
+
+
+@pytest.fixture(autouse=True)
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, size in (("PIECE", 3), ("SCANNED", 4), ("SHOWN", 2), ("LOOKED_AT", 3)):
+        monkeypatch.setattr(pacing, name, size)
+
+
+def command(*words: bytes) -> bytes:
+    return b"*%d\r\n%b" % (len(words), b"".join(b"$%d\r\n%b\r\n" % (len(w), w) for w in words))
+
+
+async def add(peer: Peer, count: int, queue: bytes = b"q") -> list[bytes]:
+    ids = []
+    for number in range(count):
+        await peer.send(command(b"ADDJOB", queue, b"%d" % number, b"0", b"RETRY", b"60"))
+        ids.append((await peer.read_line())[1:-2])
+    return ids
+
+
+async def read(peer: Peer) -> object:
+    """One reply."""
+    line = (await peer.read_line())[:-2]
+    kind, rest = line[:1], line[1:]
+    if kind == b":":
+        return int(rest)
+    if kind == b"$":
+        return (await peer.read(int(rest) + 2))[:-2] if rest != b"-1" else None
+    if kind == b"*":
+        return [await read(peer) for _ in range(int(rest))] if rest != b"-1" else None
+    return rest
+
+
+async def ask(peer: Peer, *words: bytes) -> object:
+    await peer.send(command(*words))
+    return await read(peer)
+
+
+@pytest.mark.parametrize(
+    ("word", "before", "counted"),
+    [
+        (b"ACKJOB", b"", 10),
+        (b"FASTACK", b"", 10),
+        (b"DELJOB", b"", 10),
+        (b"CANCELJOB", b"", 10),
+        (b"DEQUEUE", b"", 10),
+        (b"ENQUEUE", b"DEQUEUE", 10),
+        (b"NACK", b"DEQUEUE", 10),
+        (b"REVIVE", b"", 0),
+    ],
+)
+async def test_counts_of_many_ids_are_added_up(word: bytes, before: bytes, counted: int) -> None:
+    async with running() as world:
+        peer = world.connect()
+        ids = await add(peer, 10)
+        if before:
+            assert await ask(peer, before, *ids) == 10
+        assert await ask(peer, word, *ids) == counted
+        assert await ask(peer, b"PING", b"next") == b"next"
+
+
+async def test_one_bad_id_still_refuses_all() -> None:
+    async with running() as world:
+        peer = world.connect()
+        ids = await add(peer, 5)
+        await peer.send(command(b"ACKJOB", *ids, b"bad"))
+        assert await read(peer) == b"BADID Invalid Job ID format."
+        assert await ask(peer, b"QLEN", b"q") == 5
+
+
+@pytest.mark.parametrize(("count", "given"), [(b"4", 4), (b"7", 7), (b"10", 8), (b"100", 8)])
+async def test_many_jobs_are_given_in_their_order(count: bytes, given: int) -> None:
+    async with running() as world:
+        peer = world.connect()
+        ids = await add(peer, 8)
+        found = await ask(peer, b"GETJOB", b"COUNT", count, b"FROM", b"q")
+        assert found == [[b"q", id_, b"%d" % n] for n, id_ in enumerate(ids[:given])]
+        assert await ask(peer, b"GETJOB", b"NOHANG", b"COUNT", count, b"FROM", b"none") is None
+
+
+async def test_who_asks_for_many_waits_for_the_first_and_takes_what_is_there() -> None:
+    async with running() as world:
+        waiting, peer = world.connect(), world.connect()
+        await waiting.send(command(b"GETJOB", b"COUNT", b"50", b"FROM", b"q"))
+        await trio.testing.wait_all_tasks_blocked()
+        (id_,) = await add(peer, 1)
+        assert await read(waiting) == [[b"q", id_, b"0"]]
+        assert await ask(peer, b"GETJOB", b"TIMEOUT", b"1", b"COUNT", b"50", b"FROM", b"q") is None
+
+
+async def test_a_client_that_waits_for_many_and_goes_gets_none() -> None:
+    async with running() as world:
+        waiting, peer = world.connect(), world.connect()
+        await waiting.send(command(b"GETJOB", b"COUNT", b"50", b"FROM", b"q"))
+        await trio.testing.wait_all_tasks_blocked()
+        await waiting.stream.aclose()
+        while len(world.clients.by_id) > 1:
+            await trio.sleep(0.001)
+        await add(peer, 1)
+        assert await ask(peer, b"QLEN", b"q") == 1
+        assert not world.broker.engine.state.getting
+        assert not world.clients._hearers
+
+
+@pytest.mark.parametrize(
+    "words", [[b"BUSYLOOP"], [b"COUNT", b"1000"], [b"REPLY", b"id", b"COUNT", b"11"]]
+)
+async def test_a_long_scan_finds_each_job_once(words: list[bytes]) -> None:
+    async with running() as world:
+        peer = world.connect()
+        ids = await add(peer, 11)
+        cursor, found = await ask(peer, b"JSCAN", *words)  # type: ignore[misc]
+        assert cursor == b"0"
+        assert sorted(found) == sorted(ids)
+
+
+async def test_a_long_scan_ends_where_it_was_asked_to_and_goes_on_from_there() -> None:
+    async with running() as world:
+        peer = world.connect()
+        ids = await add(peer, 11)
+        cursor, found = await ask(peer, b"JSCAN", b"COUNT", b"6")  # type: ignore[misc]
+        assert cursor != b"0"
+        assert len(found) == 6
+        _, rest = await ask(peer, b"JSCAN", cursor, b"COUNT", b"6")  # type: ignore[misc]
+        assert sorted([*found, *rest]) == sorted(ids)
+
+
+async def test_long_scans_show_what_short_ones_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running() as world:
+        peer = world.connect()
+        for number in range(7):
+            await add(peer, 1, b"q%d" % number)
+        paced = [
+            await ask(peer, *words)
+            for words in (
+                (b"QSCAN", b"BUSYLOOP"),
+                (b"JSCAN", b"BUSYLOOP", b"STATE", b"queued"),
+                (b"JSCAN", b"BUSYLOOP", b"QUEUE", b"q3"),
+            )
+        ]
+        for name in ("SCANNED", "SHOWN"):
+            monkeypatch.setattr(pacing, name, 100)
+        at_once = [
+            await ask(peer, *words)
+            for words in (
+                (b"QSCAN", b"COUNT", b"100"),
+                (b"JSCAN", b"COUNT", b"100", b"STATE", b"queued"),
+                (b"JSCAN", b"COUNT", b"100", b"QUEUE", b"q3"),
+            )
+        ]
+        assert paced == at_once
+
+
+@pytest.mark.parametrize("count", [b"5", b"8", b"9", b"1000"])
+async def test_a_long_look_shows_the_queue_from_either_end(count: bytes) -> None:
+    async with running() as world:
+        peer = world.connect()
+        jobs = [[b"q", id_, b"%d" % n] for n, id_ in enumerate(await add(peer, 9))]
+        assert await ask(peer, b"QPEEK", b"q", count) == jobs[: int(count)]
+        assert await ask(peer, b"QPEEK", b"q", b"-" + count) == jobs[::-1][: int(count)]
+
+
+async def test_many_subscriptions_are_told_one_by_one() -> None:
+    async with running() as world:
+        peer = world.connect()
+        names = [b"c%d" % number for number in range(8)]
+        await peer.send(command(b"SUBSCRIBE", *names))
+        for at, name in enumerate(names, start=1):
+            assert await read(peer) == [b"subscribe", name, at]
+        await peer.send(command(b"UNSUBSCRIBE", *names))
+        for at, name in enumerate(names, start=1):
+            assert await read(peer) == [b"unsubscribe", name, 8 - at]
+        counts = await ask(peer, b"PUBSUB", b"NUMSUB", *names)
+        assert counts == [each for name in names for each in (name, 0)]
+
+
+async def others_are_served(world: World, peer: Peer, *words: bytes) -> None:
+    other = world.connect()
+    await other.ask(b"PING\r\n", b"+PONG\r\n")
+    replies: list[str] = []
+    async with trio.open_nursery() as nursery:
+
+        async def long() -> None:
+            await ask(peer, *words)
+            replies.append("long")
+
+        async def short() -> None:
+            await trio.lowlevel.checkpoint()
+            await other.ask(b"PING\r\n", b"+PONG\r\n")
+            replies.append("short")
+
+        nursery.start_soon(long)
+        nursery.start_soon(short)
+    assert replies == ["short", "long"]
+
+
+async def test_others_are_served_between_the_pieces() -> None:
+    async with running() as world:
+        peer = world.connect()
+        ids = await add(peer, 600)
+        await others_are_served(world, peer, b"JSCAN", b"BUSYLOOP")
+        await others_are_served(world, peer, b"QPEEK", b"q", b"600")
+        await others_are_served(world, peer, b"GETJOB", b"COUNT", b"600", b"FROM", b"q")
+        await others_are_served(world, peer, b"ACKJOB", *ids)
+        assert not world.clients._hearers
+
+
+async def test_a_log_that_can_t_be_written_ends_a_command_between_its_pieces() -> None:
+    async with running() as world:
+        peer = world.connect()
+        ids = await add(peer, 6)
+        asking = pacing.Asking(world.shell, next(iter(world.clients.by_id.values())))
+        world.turns.trouble = "no space"
+        with pytest.raises(Exception, match="Errors writing to the AOF file: no space"):
+            await asking.ask(pacing.cmd.AckJob(tuple(map(pacing.cmd.JobId, ids))))
+        world.turns.trouble = ""
