@@ -56,7 +56,7 @@ $(VENV)/bin/python:
 
 # pip's own byte code is no dependency of ours: stamps, so that nothing is asked of a registry when nothing changed.
 $(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
-	@$(BIN)/python -m pip install -q --disable-pip-version-check -e .
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[cli,web]'
 	@touch $@
 
 $(VENV)/.installed-dev: pyproject.toml | $(VENV)/bin/python
