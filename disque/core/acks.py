@@ -165,11 +165,13 @@ def delete_jobs(state: State, client: ClientId, command: cmd.DelJob) -> None:
             continue
         count += 1
         wait = state.adding.get(id_)
-        if wait is not None:
+        if wait is not None and not wait.is_answered:
             fail_add(state, wait)
             fail(state, wait.client, "NOREPL", REMOVED_TEXT)
-        else:
-            leave_copy(state, job)
+            continue
+        if wait is not None:
+            end_wait(state, wait)
+        leave_copy(state, job)
     reply(state, client, count)
 
 

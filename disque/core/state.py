@@ -40,7 +40,7 @@ class Dice(Protocol):
 class AddWait:
     """An ADDJOB that waits for copies."""
 
-    client: ClientId | None  # None once the client has gone
+    client: ClientId | None  # None: ASYNC at a node that keeps no copy, answered already
     job: Job
     wanted: int | None  # REPLICATE if it was given, None: as many as can be had (M25)
     deadline: int | None  # ms, None: no time-out
@@ -51,6 +51,11 @@ class AddWait:
     is_external: bool = False  # this node keeps no copy: it is full, or leaving
     refused: dict[NodeId, None] = attrs.Factory(dict)  # peers that were asked to take a RETRY 0 job
     wake_at: int | None = None
+
+    @property
+    def is_answered(self) -> bool:
+        """True if the client has its id: whatever happens now, it is no NOREPL (S8)."""
+        return self.client is None
 
 
 @attrs.define(eq=False)

@@ -146,6 +146,20 @@ def test_async_is_answered_at_once_and_stays_until_a_peer_has_a_copy(why: str) -
 
 
 @WHYS
+def test_deljob_of_an_answered_async_is_no_norepl_for_the_copies_of_peers(why: str) -> None:
+    all_ = world(why)
+    all_.lose = lambda _from, _to, said: isinstance(said, msg.GotJob)
+    (said,) = had(all_, add(1, is_async=True))
+    assert isinstance(said, Status)
+    id_ = JobId(said.text)
+    assert had(all_, cmd.DelJob((id_,))) == [1]
+    all_.lose = None
+    all_.advance(RETRY_MS + 1_000)
+    assert not all_.nodes[A].state.jobs
+    assert sum(queued(all_)) == 1
+
+
+@WHYS
 def test_async_whose_copies_were_lost_says_them_again(why: str) -> None:
     all_ = world(why)
     all_.lose = lambda _from, _to, said: isinstance(said, msg.ReplJob)
