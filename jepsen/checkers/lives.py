@@ -57,6 +57,7 @@ class Order:
     delay: int = 0  # ns, of NACK
     ended_at: int = FOREVER
     type: str = INFO
+    had_all: bool = False  # its node had every job that it named, not over yet, as its count says
 
 
 @attrs.define(eq=False)
@@ -115,13 +116,18 @@ class Life:
     def ends(self) -> list[Order]:
         """The orders that ended it for sure, in order of their sending.
 
-        RETRY 0: only at a node that handed it out. Others have no copy, and remember no ack of such a job.
+        RETRY 0: only at the node that had it, as its count says, or that had handed it out before. Others remember no
+        ack of such a job, even if it moves to them later.
         """
         found = [order for order in self.orders if order.type == OK and order.f in SETTLING]
         if found and not self.retry:
-            takers = {each.node for each in self.deliveries}
-            return [order for order in found if order.node in takers]
+            return [order for order in found if order.had_all or self._was_handed_out_before(order)]
         return found
+
+    def _was_handed_out_before(self, order: Order) -> bool:
+        return any(
+            each.node == order.node and each.at <= order.begun_at for each in self.deliveries
+        )
 
     @property
     def orders_before_delivery(self) -> bool:
@@ -221,8 +227,9 @@ class Index:
         elif isinstance(opened, Purge):
             opened.ended_at, opened.type = op.time, op.type
         elif opened is not None:
+            had_all = op.value.get("count") == len(invoke.value["ids"])
             for order in opened:
-                order.ended_at, order.type = op.time, op.type
+                order.ended_at, order.type, order.had_all = op.time, op.type, had_all
 
     def _named(self, life: Life, job: str) -> None:
         life.job = life.job or job

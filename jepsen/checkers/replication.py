@@ -38,11 +38,11 @@ def _may_be_handed_out_first(life: Life) -> bool:
 
     Peers with a copy offer it after RETRY, whether or not its node has queued it.
     """
-    if any(each.begun_at < life.ended_at for each in life.orders):
+    if any(each.begun_at <= life.ended_at for each in life.orders):
         return True
     is_long = life.ended_at - life.begun_at >= life.retry
     return any(
-        each.at <= life.ended_at or (is_long and each.asked_at < life.ended_at)
+        each.at <= life.ended_at or (is_long and each.asked_at <= life.ended_at)
         for each in life.deliveries
     )
 
@@ -57,9 +57,9 @@ def _holders(index: Index, life: Life) -> list[str] | None:
     is_calm = index.faults.is_calm(life.begun_at - settle, look.ended_at)
     is_over = look.ended_at > life.begun_at + life.ttl
     is_purged = any(
-        purge.queue == life.queue and purge.begun_at < look.ended_at for purge in index.purges
+        purge.queue == life.queue and purge.begun_at <= look.ended_at for purge in index.purges
     )
-    is_ordered = any(order.begun_at < look.ended_at for order in life.orders)
+    is_ordered = any(order.begun_at <= look.ended_at for order in life.orders)
     if not is_calm or is_over or is_purged or is_ordered:
         return None
     return look.holders(life.job)

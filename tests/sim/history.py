@@ -143,7 +143,8 @@ class Recorder:
         """The simulator does something in a client's place, and it is done at once."""
         process = self._process("simulator")
         self._add(process, INVOKE, f, value, node.name)
-        self._add(process, OK, f, {"count": 1}, node.name)
+        count = len(value.get("ids", ())) or 1
+        self._add(process, OK, f, {"count": count}, node.name)
 
     # Faults
 

@@ -15,6 +15,8 @@ ONCE_FAILED = {
     440: "checker: a default REPLICATE at a leaving node promises one copy less",
     971: "checker: a NACK with DELAY of what was never handed out means nothing",
     502: "checker: the same, for a job that was handed out",
+    3039: "checker: RETRY 0, acked at a node to which it only moved later",
+    3738: "checker: an ack in the very instant of the look that counted its copies",
     4065: "an answered ADDJOB ASYNC at a leaving node became NOREPL by DELJOB",
 }
 

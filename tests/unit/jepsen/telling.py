@@ -151,9 +151,10 @@ class Tale:
         process: int | None = None,
         **given: Any,
     ) -> None:
-        """ack, fastack, nack, working, deljob, cancel, enqueue, dequeue, revive."""
+        """ack, fastack, nack, working, deljob, cancel, enqueue, dequeue, revive; all ids are counted unless given."""
+        count = given.pop("count", len(vs))
         value = {"ids": [self.ids[v] for v in vs], "vs": list(vs), **given}
-        adds = {"seconds": 2} if f == "working" else {"count": len(vs)}
+        adds = {"seconds": 2} if f == "working" else {"count": count}
         self._call(
             at, f, node, value, adds, outcome=outcome, took=took, error=error, process=process
         )

@@ -224,9 +224,17 @@ def revived_with_a_new_life(tale: Tale) -> None:
     tale.ack([1], 34_100)
 
 
+def ended_as_the_round_ends(tale: Tale) -> None:
+    """An ack that is sent in the instant of the last look may have come before it."""
+    tale.add(1, 25_000, replicate=3)
+    tale.look(27_000, {"n1": [1], "n2": [1]})
+    tale.ack([1], 27_004.5)
+
+
 @pytest.mark.parametrize(
     "story",
     [
+        ended_as_the_round_ends,
         known_holders_wiped,
         held_by_peers_alone,
         taken_by_a_lost_answer,

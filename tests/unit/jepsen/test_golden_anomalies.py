@@ -129,6 +129,13 @@ def after_the_ack(tale: Tale) -> None:
     tale.get([1], 20_500, "n4")
 
 
+def after_the_ack_of_its_owner(tale: Tale) -> None:
+    """RETRY 0, acked before anybody got it, where it was."""
+    tale.add(1, 25_000, retry=0, replicate=1)
+    tale.ack([1], 25_200)
+    tale.get([1], 33_000, "n4")
+
+
 def after_the_cancel(tale: Tale) -> None:
     tale.add(1, 13_000)
     tale.order("cancel", [1], 14_000)
@@ -405,6 +412,7 @@ INVALID: list[tuple[Story, str, str]] = [
     (twice_at_most_once, "at-most-once", "delivered-twice"),
     (dropped_at_most_once, "at-most-once", "dropped"),
     (after_the_ack, "ack-respected", "delivered-late"),
+    (after_the_ack_of_its_owner, "ack-respected", "delivered-late"),
     (after_the_cancel, "ack-respected", "delivered-late"),
     (after_the_fastack, "ack-respected", "delivered-late"),
     (back_from_nowhere, "no-resurrection", "resurrected"),

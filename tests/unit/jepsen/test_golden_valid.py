@@ -213,9 +213,17 @@ def once_acked_elsewhere(tale: Tale) -> None:
     """An ack of a RETRY 0 job is worth nothing where it never was: its spent copy stays."""
     tale.add(1, 25_000, retry=0, replicate=1)
     tale.get([1], 25_100)
-    tale.ack([1], 25_200, "n3")
+    tale.ack([1], 25_200, "n3", count=0)
     tale.look(35_000, {"n1": [1]})
     tale.look(69_000, {"n1": [1]}, phase="end")
+
+
+def acked_where_it_moved_to_later(tale: Tale) -> None:
+    """The ack of a RETRY 0 job came to its taker before the job did: nobody remembers it."""
+    tale.add(1, 25_000, retry=0, replicate=1)
+    tale.ack([1], 25_200, "n3", count=0)
+    tale.get([1], 34_000, "n3")
+    tale.ack([1], 34_100, "n3")
 
 
 def given_up_or_refused(tale: Tale) -> None:
@@ -279,6 +287,7 @@ VALID: list[Story] = [
     on_its_way_when_first_asked,
     held_back_by_a_cut,
     once_acked_elsewhere,
+    acked_where_it_moved_to_later,
     given_up_or_refused,
     nothing,
     late_duplicate_in_a_cut,
