@@ -145,10 +145,10 @@ class Node:
         broker.advance(self.local_ms)
         for action in inbox:
             action()
+        batch = broker.take_ready()
         if self.id != self.identity.id:
             self.id = self.identity.id
             self.world.nemesis.called_back(self)
-        batch = broker.take_ready()
         self.world.turns += 1
         if self.storing is not None:
             self.storing.take(batch)

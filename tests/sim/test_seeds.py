@@ -16,8 +16,10 @@ ONCE_FAILED = {
     971: "checker: a NACK with DELAY of what was never handed out means nothing",
     502: "checker: the same, for a job that was handed out",
     3039: "checker: RETRY 0, acked at a node to which it only moved later",
+    3222: "simulator: what a node lost when it was called back by a peer went unnoticed",
     3738: "checker: an ack in the very instant of the look that counted its copies",
     4065: "an answered ADDJOB ASYNC at a leaving node became NOREPL by DELJOB",
+    5358: "simulator: a node that had left still counted as one that knew of an ack",
 }
 
 

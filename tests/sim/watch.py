@@ -96,13 +96,14 @@ class Watch:
         now, state = self.world.now, adapter.state_of(node)
         self.crashes.append((now, node.index))
         self.trace("crash", node.name)
+        for life in self.ledger.lives():
+            life.done_at.pop(node.index, None)
         aside = dict.fromkeys(adapter.aside_ids(state))
         for job in [*adapter.known_ids(state), *aside]:
             life = self.ledger.by_id.get(job)
             if life is None:
                 continue
             life.wiped[node.index] = now
-            life.done_at.pop(node.index, None)
             copy = adapter.snapshot(state, job)
             if (copy.is_live or job in aside) and not self._live_at(job, but=node):
                 if copy.kind != "moving":
@@ -238,11 +239,15 @@ class Watch:
             self._counters[node.index] = counters
             for job in adapter.changed_ids(state, self._seen[node.index]):
                 if self._copy(node, job).kind == "none":
-                    self._seen[node.index].pop(
-                        job, None
-                    )  # it went by itself: whatever comes now is new
+                    self._went(node, job)
                 else:
                     self.touched[job] = None
+
+    def _went(self, node: Node, job: bytes) -> None:
+        """It went by itself: whatever comes now is new. Who leaves forgets the ends that it hands over (B5.6)."""
+        before, life = self._seen[node.index].pop(job), self.ledger.by_id.get(job)
+        if life is not None and before.kind == "done" and adapter.state_of(node).view.is_leaving:
+            life.done_at.pop(node.index, None)
 
     def _see_forgotten(self, node: Node) -> None:
         after, before = adapter.state_of(node).view.forgotten, self._forgotten[node.index]
