@@ -13,6 +13,7 @@ NAME = "dead-letter"
 CLAIM = (
     "MAXDELIVERIES holds on each side of a cut, and a job has one dead letter in the whole cluster."
 )
+QUEUES_AT_ONCE = frozenset({"nack", "enqueue"})
 BRINGS_BACK = frozenset({"nack", "enqueue", "dequeue", "revive", "deljob"})
 
 
@@ -42,10 +43,25 @@ def _over_limit(index: Index, life: Life) -> Iterator[Finding]:
     revives = sum(order.f == "revive" and order.type != FAIL for order in life.orders)
     settle = index.bounds.facts_ms * MS
     sides = index.faults.sides(life.begun_at - settle, own[-1].at)
-    allowed = life.limit * (sides + lost) * (1 + revives)
+    allowed = life.limit * (sides + lost) * (1 + revives) + _crossed(index, life)
     if len(own) > allowed:
         text = f"limit {life.limit}, {sides} sides, {len(own)} deliveries from {life.queue!r}: {allowed} allowed"
         yield Finding(NAME, "over-limit", text, life.job, life.v, own[allowed].at)
+
+
+def _crossed(index: Index, life: Life) -> int:
+    """Hand-outs that crossed another node's: NACK and ENQUEUE queue a copy where they are, and ask nobody (B1.8)."""
+    race = index.bounds.race_ms * MS
+    count = 0
+    for before, each in pairwise(life.own):
+        is_close = before.node != each.node and each.at - before.at <= race
+        count += is_close and any(
+            order.f in QUEUES_AT_ONCE
+            and order.type != FAIL
+            and before.at - race <= order.begun_at <= each.at
+            for order in life.orders
+        )
+    return count
 
 
 def _too_soon(index: Index, life: Life) -> Iterator[Finding]:

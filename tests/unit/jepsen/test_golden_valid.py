@@ -111,6 +111,17 @@ def buried_on_both_sides(tale: Tale) -> None:
     tale.ack([1], 20_100)
 
 
+def queued_at_two_nodes_at_once(tale: Tale) -> None:
+    """An ENQUEUE and a NACK cross: each queues a copy without asking, and both are handed out before that is known."""
+    tale.add(1, 25_000, limit=2)
+    tale.get([1], 25_100)
+    tale.order("enqueue", [1], 25_200, "n2")
+    tale.order("nack", [1], 25_210, "n3")
+    tale.get([1], 25_230, "n2")
+    tale.get([1], 25_240, "n3")
+    tale.ack([1], 25_300, "n2")
+
+
 def revived(tale: Tale) -> None:
     tale.add(1, 25_000, limit=1)
     tale.get([1], 25_100)
@@ -303,6 +314,7 @@ VALID: list[Story] = [
     delayed,
     expired,
     buried_on_both_sides,
+    queued_at_two_nodes_at_once,
     revived,
     ended_by_clients,
     unknown_and_refused,
