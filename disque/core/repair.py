@@ -8,7 +8,7 @@ happens.
 from __future__ import annotations
 
 from cluster.nodeid import NodeId
-from cluster.view import ClusterView
+from cluster.view import ClusterView, MemberView
 from disque.core import messages as msg
 from disque.core.copies import add_holders, body_size, facts_of
 from disque.core.job import Job, JobState
@@ -46,7 +46,7 @@ def repair_view_changed(state: State, before: ClusterView) -> None:
             continue
         if node in state.up_set:
             was_down = state.down_since.pop(node, None) is not None
-            if was_down or node not in before.members or before.members[node].boot != member.boot:
+            if was_down or _takes_more(before.members.get(node), member):
                 _book_sweep(state, now + _AFTER_HEAL_MS)
         elif node not in state.down_since:
             state.down_since[node] = now
@@ -54,6 +54,13 @@ def repair_view_changed(state: State, before: ClusterView) -> None:
                 _book_sweep(state, now + after)
     for node in [node for node in state.down_since if node not in view.members]:
         del state.down_since[node]
+
+
+def _takes_more(before: MemberView | None, now: MemberView) -> bool:
+    """True for a new member, one with a new boot, and one that no longer leaves."""
+    if before is None or before.boot != now.boot:
+        return True
+    return before.is_leaving and not now.is_leaving
 
 
 def _book_sweep(state: State, at: int) -> None:

@@ -160,6 +160,14 @@ def test_an_addjob_that_began_short_of_its_aim_is_completed_when_a_peer_comes() 
     assert {B, C} & set(copied_to(node))
 
 
+def test_one_that_no_longer_leaves_takes_the_copies_that_it_could_not() -> None:
+    node, _ = holder(A, B, leaving=(C,))
+    assert copied_at(node, 10_000) is None
+    node.see(view(up=(B, C)))
+    assert copied_at(node, 10_000) is not None
+    assert copied_to(node) == [C]
+
+
 def test_an_async_addjob_whose_copies_were_lost_is_completed() -> None:
     world = World.of(A, B, C)
     world.lose = lambda _from, _to, said: isinstance(said, msg.ReplJob)
