@@ -9,7 +9,7 @@ from disque.core import commands as cmd
 from disque.core import messages as msg
 from disque.core import outcomes
 from disque.core.copies import answer_unknown, id_expiry, merge_claim, others, set_ack
-from disque.core.delivery import REMOVED_TEXT, drop, end_wait
+from disque.core.delivery import REMOVED_TEXT, drop, end_wait, thaw
 from disque.core.ending import (
     bury,
     collect,
@@ -41,7 +41,7 @@ def fast_ack_jobs(state: State, client: ClientId, command: cmd.FastAck) -> None:
 
 
 def _end(state: State, id_: JobId, reason: Reason) -> bool:
-    job = state.jobs.get(id_)
+    job = _known(state, id_)
     if job is None:
         if is_retried(id_):
             remember_unknown(state, id_, reason)
@@ -58,6 +58,11 @@ def _end(state: State, id_: JobId, reason: Reason) -> bool:
     return True
 
 
+def _known(state: State, id_: JobId) -> Job | None:
+    """For what ends a job a copy in quarantine counts as any (B2.8)."""
+    return state.jobs.get(id_) or thaw(state, id_)
+
+
 def remember_unknown(state: State, id_: JobId, reason: Reason) -> None:
     """An id we don't know may live elsewhere: a dummy looks for its holders (M14)."""
     if state.view.size < 2 or id_ in state.jobs or _is_buried(state, id_):
@@ -72,7 +77,7 @@ def _is_buried(state: State, id_: JobId) -> bool:
 
 def cancel_here(state: State, id_: JobId) -> bool:
     """CANCELJOB at one node: True if it held the job, not done (B9.1)."""
-    job = state.jobs.get(id_)
+    job = _known(state, id_)
     if job is None:
         return False
     if job.is_done:
@@ -105,6 +110,8 @@ def purge_here(state: State, name: bytes, node: NodeId, boot: int, seq: int) -> 
     if node not in state.view.members or (boot, seq) <= state.purges_seen.get(node, (0, 0)):
         return 0
     state.purges_seen[node] = (boot, seq)
+    for id_ in [id_ for id_, job in state.quarantine.items() if job.queue == name]:
+        thaw(state, id_)
     tally, queue = state.tallies.get(name), state.queues.get(name)
     if tally is None:
         return 0

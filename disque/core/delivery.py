@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from cluster.nodeid import NodeId
 from disque.core import commands as cmd
+from disque.core import merge
 from disque.core import messages as msg
 from disque.core.copies import (
     claim_copy,
@@ -24,6 +25,7 @@ from disque.core.copies import (
     tell_others,
 )
 from disque.core.job import DEAD_BY_NACK, DEAD_BY_RETRY, Burials, Event, Job, JobState, Role
+from disque.core.jobid import JobId
 from disque.core.jobqueue import PAUSE_IN, JobQueue
 from disque.core.ready import ClientId, Delivery, NilArray, Status
 from disque.core.state import (
@@ -31,6 +33,7 @@ from disque.core.state import (
     GetWait,
     State,
     fail,
+    intern_nodes,
     intern_spec,
     next_stamp,
     record,
@@ -377,6 +380,21 @@ def store_copy(state: State, message: msg.ReplJob | msg.YourJobs, *, ask_at: int
     merge_facts(state, job, facts)
     claim_copy(state, job)
     record_copy(state, job)
+    book(state, job)
+    return job
+
+
+def thaw(state: State, id_: JobId) -> Job | None:
+    """A quarantined copy counts again as a live one of this node; None if there is none (B2.8)."""
+    job = state.quarantine.pop(id_, None)
+    if job is None or id_ in state.jobs:
+        return None
+    job.holders = intern_nodes(state, merge.union(job.holders, (state.self_id,)))
+    insert(state, job)
+    claim_copy(state, job)
+    record_copy(state, job)
+    if job.live_spec.replicate > 1:
+        state.short[job.id] = None
     book(state, job)
     return job
 

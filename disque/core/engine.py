@@ -154,8 +154,6 @@ class Engine:
         if (text := bounds.refusal(state, command)) is not None:
             fail(state, client, "ERR", text)
             return True
-        if state.quarantine:
-            returning.thaw_for(state, command)
         _COMMANDS[type(command)](state, client, command)
         self._settle()
         return not self.is_waiting(client)

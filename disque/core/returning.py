@@ -7,27 +7,22 @@ two node timeouts after the return, it lives again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from cluster.nodeid import NodeId
 from cluster.view import ClusterView
-from disque.core import commands as cmd
 from disque.core import messages as msg
 from disque.core.copies import (
     add_holders,
-    claim_copy,
     facts_of,
-    insert,
-    record_copy,
     remove,
     take_out,
 )
-from disque.core.delivery import REMOVED_TEXT, book, end_wait
+from disque.core.delivery import REMOVED_TEXT, end_wait, thaw
 from disque.core.ending import record_end
 from disque.core.inquiries import members, open_inquiry
 from disque.core.job import Event, Job, JobState, Role
 from disque.core.jobid import JobId
-from disque.core.merge import union
 from disque.core.state import (
     Inquiry,
     Returning,
@@ -112,19 +107,6 @@ def _put_aside(state: State, job: Job, old: NodeId) -> None:
     state.quarantine[job.id] = job
 
 
-def _thaw(state: State, id_: JobId) -> Job | None:
-    """A quarantined copy counts again as a live one of this node."""
-    job = state.quarantine.pop(id_, None)
-    if job is None or id_ in state.jobs:
-        return None
-    job.holders = intern_nodes(state, union(job.holders, (state.self_id,)))
-    insert(state, job)
-    claim_copy(state, job)
-    record_copy(state, job)
-    book(state, job)
-    return job
-
-
 def _discard(state: State, id_: JobId) -> None:
     if state.quarantine.pop(id_, None) is not None:
         record(state, "gone", id_)
@@ -133,7 +115,7 @@ def _discard(state: State, id_: JobId) -> None:
 def is_silent_about(state: State, message: msg.Message) -> bool:
     """Before a message is handled: what it says may thaw a copy or end it; True if it must not be answered (B2.8)."""
     if isinstance(message, msg.SetAck | msg.GotAck | msg.ReplJob | msg.YourJobs):
-        _thaw(state, message.id)
+        thaw(state, message.id)
         return False
     if isinstance(message, msg.DelJob):
         _discard(state, message.id)
@@ -141,17 +123,6 @@ def is_silent_about(state: State, message: msg.Message) -> bool:
     return isinstance(message, msg.WillQueue | msg.Queued | msg.Leased | msg.Told | msg.Keep) and (
         message.id in state.quarantine
     )
-
-
-def thaw_for(state: State, command: cmd.Command) -> None:
-    """A quarantined copy counts as a copy for what ends a job."""
-    ids: Iterable[JobId] = ()
-    if isinstance(command, cmd.AckJob | cmd.FastAck | cmd.CancelJob):
-        ids = command.ids
-    elif isinstance(command, cmd.QPurge):
-        ids = [id_ for id_, job in state.quarantine.items() if job.queue == command.queue]
-    for id_ in ids:
-        _thaw(state, id_)
 
 
 def returning_due(state: State, returning: Returning) -> None:
@@ -182,7 +153,7 @@ def finish_returned(state: State, inquiry: Inquiry) -> None:
         if DONE_THERE in said or _is_over(state, id_):
             _discard(state, id_)
         elif HELD_THERE in said or (not inquiry.silent and _is_late_round(state)):
-            job = _thaw(state, id_)
+            job = thaw(state, id_)
             if job is not None:
                 to = [node for node in job.holders if node != state.self_id]
                 send(state, to, msg.Told(job.id, facts_of(state, job)))

@@ -404,7 +404,7 @@ def no_quarantine(state: State, view: Any) -> None:
     """A node that was forgotten comes back, and all of its jobs live again at once."""
     _come_back(state, view)
     for id_ in list(state.quarantine):
-        returning._thaw(state, id_)
+        delivery.thaw(state, id_)
 
 
 _come_back = returning.come_back

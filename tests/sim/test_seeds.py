@@ -19,6 +19,9 @@ ONCE_FAILED = {
     3222: "simulator: what a node lost when it was called back by a peer went unnoticed",
     3738: "checker: an ack in the very instant of the look that counted its copies",
     4065: "an answered ADDJOB ASYNC at a leaving node became NOREPL by DELJOB",
+    7022: "simulator: a purge that ended a copy in quarantine went unnoticed",
+    7448: "simulator: a job that was added in the turn in which its node came back",
+    9510: "simulator: a whisper ended a dummy by ends that nobody had stored",
     5358: "simulator: a node that had left still counted as one that knew of an ack",
 }
 

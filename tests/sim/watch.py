@@ -74,6 +74,7 @@ class Watch:
         nodes = range(world.profile.nodes + world.profile.spares)
         self._seen: list[dict[bytes, Copy]] = [{} for _ in nodes]
         self._counters: list[tuple[int, ...]] = [() for _ in nodes]
+        self._aside: list[list[bytes]] = [[] for _ in nodes]  # in quarantine
         self._forgotten: list[frozenset[NodeId]] = [frozenset() for _ in nodes]
         self._indices: dict[str, int] = {}  # node id -> index
         self._stored: list[dict[bytes, set[str]]] = [{} for _ in nodes]
@@ -87,6 +88,7 @@ class Watch:
         """A process begins with nothing."""
         self._indices[node.id] = node.index
         self._seen[node.index] = {}
+        self._aside[node.index] = []
         if node.log is None:
             self._stored[node.index] = {}
         self._forgotten[node.index] = frozenset()
@@ -105,7 +107,7 @@ class Watch:
                 continue
             life.wiped[node.index] = now
             copy = adapter.snapshot(state, job)
-            if (copy.is_live or job in aside) and not self._live_at(job, but=node):
+            if (copy.is_live or job in aside) and not self.live_at(job, but=node):
                 if copy.kind != "moving":
                     self._found(checks.q8_safe_means_safe(job, copy, node.name, was_safe=was_safe))
                 life.lost_at = now
@@ -116,15 +118,15 @@ class Watch:
         self._indices[node.id] = node.index
         self.crashes.append((now, node.index))
         aside = adapter.aside_ids(state)
-        live = [job for job in adapter.live_ids(state) if job not in aside]
-        self._found(checks.b28_comes_back_empty(live))
         seen, self._seen[node.index] = self._seen[node.index], {}
+        live = [job for job in adapter.live_ids(state) if job in seen and job not in aside]
+        self._found(checks.b28_comes_back_empty(live))
         for job, copy in seen.items():
             life = self.ledger.by_id.get(job)
             if life is None or not copy.is_live or job in aside:
                 continue
             life.wiped[node.index] = now
-            if not self._live_at(job, but=node):
+            if not self.live_at(job, but=node):
                 life.lost_at = now
 
     def commanded(self, operation: Operation) -> None:
@@ -215,6 +217,7 @@ class Watch:
         for connection, reply in batch.replies:
             self._replying(node, connection, reply)
         self._see_timers(node)
+        self._see_aside(node)
         self._see_forgotten(node)
         touched, self.touched = self.touched, {}
         for job in touched:
@@ -239,15 +242,17 @@ class Watch:
             self._counters[node.index] = counters
             for job in adapter.changed_ids(state, self._seen[node.index]):
                 if self._copy(node, job).kind == "none":
-                    self._went(node, job)
+                    # it went by itself: whatever comes now is new
+                    self._seen[node.index].pop(job, None)
                 else:
                     self.touched[job] = None
 
-    def _went(self, node: Node, job: bytes) -> None:
-        """It went by itself: whatever comes now is new. Who leaves forgets the ends that it hands over (B5.6)."""
-        before, life = self._seen[node.index].pop(job), self.ledger.by_id.get(job)
-        if life is not None and before.kind == "done" and adapter.state_of(node).view.is_leaving:
-            life.done_at.pop(node.index, None)
+    def _see_aside(self, node: Node) -> None:
+        """Add the ids of what has left quarantine."""
+        before, after = self._aside[node.index], adapter.aside_ids(adapter.state_of(node))
+        if before or after:
+            self.touched |= dict.fromkeys(job for job in before if job not in after)
+            self._aside[node.index] = after
 
     def _see_forgotten(self, node: Node) -> None:
         after, before = adapter.state_of(node).view.forgotten, self._forgotten[node.index]
@@ -494,13 +499,10 @@ class Watch:
     def _copy(self, node: Node, job: bytes) -> Copy:
         return adapter.snapshot(adapter.state_of(node), job)
 
-    def _live_at(self, job: bytes, but: Node) -> list[str]:
-        nodes = [node for node in self.world.nodes if node.is_alive and node is not but]
-        return [node.name for node in nodes if self._copy(node, job).is_live]
-
     def live_at(self, job: bytes, but: Node) -> list[str]:
         """Other nodes with a live copy."""
-        return self._live_at(job, but)
+        nodes = [node for node in self.world.nodes if node.is_alive and node is not but]
+        return [node.name for node in nodes if self._copy(node, job).is_live]
 
     # Now and then
 

@@ -93,8 +93,8 @@ def _about(kind: type[Any]) -> Callable[[State, Node, JobId], msg.Message]:
 def _end(kind: type[Any]) -> Callable[[State, Node, JobId], msg.Message | None]:
     def make(state: State, speaker: Node, job: JobId) -> msg.Message | None:
         entry = state.jobs.get(job)
-        if entry is None:
-            return None
+        if entry is None or (entry.is_dummy and not _knows_the_end(speaker, job)):
+            return None  # a dummy counts who has one, too: that must be true
         fields = (job, Reason.CANCELLED, entry.holders, ())
         if kind is msg.DelJob:
             return msg.DelJob(*fields)
@@ -105,9 +105,13 @@ def _end(kind: type[Any]) -> Callable[[State, Node, JobId], msg.Message | None]:
 
 
 def _keep_dummy(state: State, speaker: Node, job: JobId) -> msg.Message | None:
-    if not adapter.snapshot(adapter.state_of(speaker), job).is_ended:
+    if not _knows_the_end(speaker, job):
         return None  # it says that the speaker has stored the end
     return msg.KeepDummy(job, Reason.CANCELLED)
+
+
+def _knows_the_end(node: Node, job: JobId) -> bool:
+    return adapter.snapshot(adapter.state_of(node), job).is_ended
 
 
 def _copy(kind: type[Any]) -> Callable[[State, Node, JobId], msg.Message | None]:

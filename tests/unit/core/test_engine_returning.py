@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 from cluster.nodeid import NodeId
+from disque.core import asking
 from disque.core import commands as cmd
 from disque.core import messages as msg
 from disque.core.job import Reason
 from tests.unit.core.builders import (
+    BOOT,
     CTIME,
     DAY_MS,
     NODE_TIMEOUT_MS,
@@ -96,6 +98,17 @@ def test_unknown_to_all_lives_again_only_in_a_round_begun_two_node_timeouts_afte
     assert node.job(i).holders == (B, NEW)
 
 
+def test_what_lives_again_gets_its_copies_again() -> None:
+    i = job_id(1)
+    node = returned(copy(i, A, B))
+    while i in node.state.quarantine:
+        node.advance(500)
+        answer_all(node, 0)
+    node.clear()
+    node.advance(3_000)
+    assert set(node.told_to(msg.ReplJob)) & {B, C}
+
+
 def test_a_silent_member_keeps_a_copy_in_quarantine() -> None:
     i = job_id(1)
     node = returned(copy(i, A, B))
@@ -110,6 +123,28 @@ def test_an_ack_at_the_returned_node_ends_its_quarantined_copy(ends: type[cmd.Ac
     node = returned(copy(i, A, B))
     assert node.do(ends((i,))) == [1]
     assert node.told(msg.SetAck, to=B)[0].holders == (B, NEW)
+
+
+CANCELS = msg.Question(1, asking.CANCEL, b"", (job_id(1),), ())
+PURGES = msg.Question(1, asking.PURGE, b"q", (), (BOOT, 1))
+
+
+@pytest.mark.parametrize("order", [CANCELS, PURGES, msg.Purge(C, BOOT, 1, b"q")])
+def test_what_a_peer_orders_of_live_copies_ends_a_quarantined_one(order: msg.Message) -> None:
+    i = job_id(1)
+    node = returned(copy(i, A, B))
+    node.hear(C, order)
+    assert not node.state.quarantine
+    assert node.job(i).reason is Reason.CANCELLED
+    assert node.job(i).holders == (B, NEW)
+
+
+def test_an_order_to_purge_that_comes_twice_sets_nothing_free() -> None:
+    i = job_id(1)
+    node = returned(copy(i, A, B))
+    node.hear(C, msg.Purge(C, BOOT, 1, b"other"))
+    node.hear(C, msg.Purge(C, BOOT, 1, b"q"))
+    assert list(node.state.quarantine) == [i]
 
 
 def test_setack_meets_a_quarantined_copy_as_a_copy() -> None:
