@@ -8,7 +8,14 @@ from cluster.nodeid import NodeId
 from disque.core import commands as cmd
 from disque.core import messages as msg
 from disque.core import outcomes
-from disque.core.copies import answer_unknown, id_expiry, merge_claim, others, set_ack
+from disque.core.copies import (
+    answer_unknown,
+    id_expiry,
+    merge_claim,
+    note_absence,
+    others,
+    set_ack,
+)
 from disque.core.delivery import REMOVED_TEXT, drop, end_wait, thaw
 from disque.core.ending import (
     bury,
@@ -185,6 +192,7 @@ def delete_jobs(state: State, client: ClientId, command: cmd.DelJob) -> None:
 def leave_copy(state: State, job: Job) -> None:
     """Drop a live copy; the other holders hear once that it is gone here, and nobody dies of it (M21)."""
     to = others(state, job)
+    note_absence(state, job)
     drop(state, job)
     if to:
         boot, clock, _ = gone_claim(state)

@@ -13,6 +13,7 @@ from disque.core.jobid import JobId, ttl_minutes
 from disque.core.jobqueue import JobQueue
 from disque.core.ready import Record
 from disque.core.state import (
+    Absence,
     State,
     Tally,
     gone_claim,
@@ -22,6 +23,7 @@ from disque.core.state import (
     own_claim,
     record,
     send,
+    wake,
 )
 
 
@@ -48,10 +50,41 @@ def remove(state: State, job: Job) -> None:
     state.dummy_answers.pop(job.id, None)
     state.spent.pop(job.id, None)
     state.under_replicated.pop(job.id, None)
+    if state.leaver is not None:
+        state.leaver.carried.pop(job.id, None)
     repair = state.repairs.pop(job.id, None)
     if repair is not None:
         state.agenda.cancel(repair)
     state.agenda.cancel(job)
+
+
+def note_absence(state: State, job: Job) -> None:
+    """A copy is about to be dropped while its job lives on (M21): remember its holders till its expiry.
+
+    They may not know of each other, and this node is one of them: what it answers to a SETACK must include them all
+    (M2, B2.3). Over the bound the oldest goes; a restart forgets them. At most once has one owner, not holders.
+    """
+    if not job.retry_ms:
+        return
+    absence = state.absences[job.id] = Absence(job.id, job.holders)
+    wake(state, absence, job.expires_at)
+    if len(state.absences) > state.limits.absences_max:
+        absence_due(state, next(iter(state.absences.values())))
+
+
+def end_absence(state: State, job: JobId, holders: tuple[NodeId, ...]) -> tuple[NodeId, ...]:
+    """An entry with these holders is made where a copy was dropped: the holders together with those of that copy."""
+    absence = state.absences.get(job)
+    if absence is None:
+        return holders
+    absence_due(state, absence)
+    return merge.union(holders, absence.holders)
+
+
+def absence_due(state: State, absence: Absence) -> None:
+    """Its job has expired, or its place is needed."""
+    state.agenda.cancel(absence)
+    del state.absences[absence.id]
 
 
 def shift(state: State, job: Job, event: Event) -> None:

@@ -12,6 +12,7 @@ from disque.core import merge
 from disque.core import messages as msg
 from disque.core.copies import (
     claim_copy,
+    end_absence,
     free_body,
     insert,
     merge_facts,
@@ -371,7 +372,7 @@ def store_copy(state: State, message: msg.ReplJob | msg.YourJobs, *, ask_at: int
         state=JobState.ACTIVE,
         expires_at=state.now_ms + facts.expires_in,
         not_before=state.now_ms + facts.due_in,
-        holders=(state.self_id,),
+        holders=end_absence(state, message.id, (state.self_id,)),
         ask_at=ask_at,
         was_queued=True,
         word_at=state.now_ms,

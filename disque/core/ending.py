@@ -11,6 +11,7 @@ from cluster.view import ClusterView
 from disque.core import messages as msg
 from disque.core.copies import (
     add_holders,
+    end_absence,
     end_record,
     free_body,
     insert,
@@ -78,7 +79,12 @@ def new_end(
     told: tuple[NodeId, ...],
     expires_at: int,
 ) -> Job:
-    """A done entry for an id of which there is no copy here: a dummy if nobody is known to hold it (M14, M15)."""
+    """A done entry for an id of which there is no copy here: a dummy if nobody is known to hold it (M14, M15).
+
+    A dummy asks all members even where a copy was dropped: others may have got one since.
+    """
+    if holders:
+        holders = end_absence(state, job, holders)
     entry = Job(
         id=job,
         spec=None,
@@ -131,6 +137,7 @@ def learn_end(
         job.reason = reason_or(job.reason, said.reason)
     newcomers = tuple([node for node in said.holders if node not in job.holders])
     if newcomers:
+        newcomers = end_absence(state, job.id, newcomers)
         job.holders = intern_nodes(state, union(job.holders, newcomers))
         if state.dummies.pop(job.id, None) is not None:
             state.dummy_answers.pop(job.id, None)

@@ -45,7 +45,7 @@ from disque.core import (
 from disque.core import commands as cmd
 from disque.core import messages as msg
 from disque.core.acks import mark_due
-from disque.core.copies import answer_end, id_expiry, own_word
+from disque.core.copies import absence_due, answer_end, id_expiry, own_word
 from disque.core.delivery import (
     REMOVED_TEXT,
     drop,
@@ -78,6 +78,7 @@ from disque.core.ready import (
     Status,
 )
 from disque.core.state import (
+    Absence,
     AddWait,
     Dice,
     GetWait,
@@ -567,6 +568,7 @@ _DUE: Mapping[type[Any], Callable[[State, Any], None]] = {
     JobQueue: federation.queue_due,
     Tombstone: tombstone_due,
     Mark: mark_due,
+    Absence: absence_due,
     Peer: moves.moves_due,
     Walk: healing.walk_due,
     Sweep: healing.sweep_due,

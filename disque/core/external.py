@@ -7,7 +7,7 @@ and the client is answered after *yes* (B6.9). Reference 6.4; other than there a
 from __future__ import annotations
 
 from disque.core import messages as msg
-from disque.core.copies import facts_of, insert, others, record_copy, remove
+from disque.core.copies import facts_of, insert, note_absence, others, record_copy, remove
 from disque.core.delivery import end_wait, start
 from disque.core.moves import can_move_to, open_move
 from disque.core.ready import Status
@@ -40,6 +40,8 @@ def hand_over(state: State, wait: AddWait) -> None:
             (node,),
             msg.YourJobs(job.id, job.live_spec, job.ctime, body, facts_of(state, job)),
         )
+    if job.holders != wait.first_holders:
+        note_absence(state, job)  # those who were asked first never heard of the later ones
     remove(state, job)
     record(state, "gone", job.id)
 

@@ -13,6 +13,7 @@ from disque.core.delivery import REMOVED_TEXT, end_wait, get_timed_out
 from disque.core.job import Job, JobState
 from disque.core.jobqueue import JobQueue
 from disque.core.state import (
+    Absence,
     Mark,
     Repair,
     State,
@@ -50,7 +51,7 @@ def flush_all(state: State) -> None:
 # Pools of the state; what refers to jobs comes before the jobs
 _FLUSHED = (
     "tallies", "expired", "offered", "hungry", "quarantine", "asks", "orders", "dummy_answers", "under_replicated",
-    "repairs", "ties", "tombstones", "long_tombstones", "marks", "queues", "undone", "dummies", "spent", "jobs",
+    "repairs", "ties", "absences", "tombstones", "long_tombstones", "marks", "queues", "undone", "dummies", "spent", "jobs",
 )  # fmt: skip
 _TRASH_STEP = 5_000
 
@@ -81,6 +82,7 @@ def is_trash(state: State, item: Any) -> bool:
 _PLACES: Mapping[type, Callable[[State, Any], tuple[Any, ...]]] = {
     Job: lambda state, job: (state.jobs.get(job.id),),
     JobQueue: lambda state, queue: (state.queues.get(queue.name),),
+    Absence: lambda state, absence: (state.absences.get(absence.id),),
     Mark: lambda state, mark: (state.marks.get(mark.id),),
     Repair: lambda state, repair: (state.repairs.get(repair.job.id),),
     Tie: lambda state, tie: (state.ties.get((tie.job.id, tie.peer)),),

@@ -320,5 +320,7 @@ def _check_waits(state: State) -> None:
     limits = state.limits
     assert len(state.tombstones) <= limits.tombstones_max
     assert len(state.marks) <= limits.marks_max
+    assert len(state.absences) <= limits.absences_max
+    assert state.absences.keys() & state.jobs.keys() <= state.dummies.keys()
     assert len(state.dummies) <= limits.dummies_max
     assert len(state.spent) <= limits.spent_max

@@ -1,7 +1,8 @@
 """CLUSTER LEAVING: a node hands over all that somebody may still need, then it is safe to stop (B5).
 
 It starts a node timeout after the command. A copy is dropped only after enough nodes that aren't leaving have promised,
-to that very question, to keep theirs.
+to that very question, to keep theirs. An end that others must still hear is carried on by a peer and kept here, too: a
+node that stays after all must know each end in whose T it is, or a late copy would live again.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def is_safe_to_stop(state: State) -> bool:
         return False
     if any([peer.moves and peer.id in state.up_set for peer in state.peers.values()]):
         return False
-    return len(state.jobs) == state.by_state[JobState.MOVING]
+    return len(state.jobs) == state.by_state[JobState.MOVING] + len(state.leaver.carried)
 
 
 def leaver_due(state: State, leaver: Leaver) -> None:
@@ -135,9 +136,12 @@ def _hand_over_once(state: State, job: Job) -> None:
 def _hand_over_end(state: State, leaver: Leaver, job: Job) -> None:
     """An end that others must still hear goes on at another node, which becomes one of its holders (B5.6)."""
     heirs = _heirs(state, b"")
-    if not job.is_dummy and any([node in job.told for node in heirs]):
-        remove(state, job)  # that node carries it on
-        record(state, "gone", job.id)
+    if leaver.carried.get(job.id) in heirs:
+        return
+    leaver.carried.pop(job.id, None)
+    told = [] if job.is_dummy else [node for node in heirs if node in job.told]
+    if told:
+        leaver.carried[job.id] = told[0]
         return
     if not heirs:
         return
@@ -153,8 +157,8 @@ def _hand_over_end(state: State, leaver: Leaver, job: Job) -> None:
 
 def end_was_taken(state: State, peer: NodeId, job: Job) -> None:
     """A peer has stored the end of a dummy that this leaving node handed over (B5.6)."""
-    if state.leaver is None or job.id not in state.dummies or state.view.members[peer].is_leaving:
+    leaver = state.leaver
+    if leaver is None or job.id not in state.dummies or state.view.members[peer].is_leaving:
         return
-    if state.leaver.asked.get(job.id) is not None and state.now_ms >= state.leaver.begins_at:
-        remove(state, job)
-        record(state, "gone", job.id)
+    if leaver.asked.get(job.id) is not None and state.now_ms >= leaver.begins_at:
+        leaver.carried[job.id] = peer

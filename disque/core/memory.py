@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import enum
 from itertools import islice
+from typing import TypeVar
 
 from disque.core.copies import remove
-from disque.core.state import Mark, State, Tombstone, record
+from disque.core.jobid import JobId
+from disque.core.state import Absence, Mark, State, Tombstone, record
 
 BASE_BYTES = 1 << 20  # a node without jobs
 JOB_BYTES = 600  # a live copy without its body
@@ -22,6 +24,8 @@ SUBSCRIPTION_BYTES = 300  # of a topic
 PAGE_PERCENT = 60  # of maxmemory; above it, with a log, bodies go to disk, before peers are asked
 PAGE_MIN_BYTES = 256
 _EVICT_STEP = 1_000  # things evicted at a time
+
+_Memory = TypeVar("_Memory", Tombstone, Mark, Absence)
 
 
 class Pressure(enum.IntEnum):
@@ -42,7 +46,7 @@ def used_memory(state: State) -> int:
         + ends * END_BYTES
         + state.body_bytes
         + graves * TOMBSTONE_BYTES
-        + (len(state.marks) + len(state.expired)) * MARK_BYTES
+        + (len(state.marks) + len(state.absences) + len(state.expired)) * MARK_BYTES
         + len(state.queues) * QUEUE_BYTES
         + (len(state.getting) + len(state.adding)) * WAIT_BYTES
         + state.topics.size * SUBSCRIPTION_BYTES
@@ -72,18 +76,22 @@ def is_out_of_memory(state: State) -> bool:
 
 def _evict(state: State) -> None:
     """Short tombstones, marks, and RETRY 0 jobs that were dispatched; never an ack that others must still hear."""
-    graves: list[Tombstone | Mark] = list(islice(state.tombstones.values(), _EVICT_STEP))
-    graves += islice(state.marks.values(), _EVICT_STEP)
-    for each in graves:
-        if pressure(state) < Pressure.FULL:
-            return
-        state.agenda.cancel(each)
-        (state.tombstones if isinstance(each, Tombstone) else state.marks).pop(each.id)
+    _evict_from(state, state.tombstones)
+    _evict_from(state, state.marks)
+    _evict_from(state, state.absences)
     for job in list(islice(state.spent.values(), _EVICT_STEP)):
         if pressure(state) < Pressure.FULL:
             return
         remove(state, job)
         record(state, "gone", job.id)
+
+
+def _evict_from(state: State, pool: dict[JobId, _Memory]) -> None:
+    for each in list(islice(pool.values(), _EVICT_STEP)):
+        if pressure(state) < Pressure.FULL:
+            return
+        state.agenda.cancel(each)
+        del pool[each.id]
 
 
 def is_worth_paging(state: State, body: bytes) -> bool:

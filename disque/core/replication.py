@@ -238,6 +238,7 @@ def _new_wait(state: State, client: ClientId, command: cmd.AddJob, job: Job) -> 
 def _register_wait(state: State, wait: AddWait) -> None:
     """The client waits from here on, unless there are copies enough already."""
     job = wait.job
+    wait.first_holders = job.holders
     state.adding[job.id] = wait
     if wait.client is not None:
         state.adding_of.setdefault(wait.client, {})[job.id] = None

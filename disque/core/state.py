@@ -50,6 +50,7 @@ class AddWait:
     extra_left: int  # nodes that may still be asked beyond the first targets
     is_external: bool = False  # this node keeps no copy: it is full, or leaving
     refused: dict[NodeId, None] = attrs.Factory(dict)  # peers that were asked to take a RETRY 0 job
+    first_holders: tuple[NodeId, ...] = ()  # when it began to wait
     wake_at: int | None = None
 
     @property
@@ -141,6 +142,15 @@ class Mark:
 
     id: JobId
     reason: Reason
+    wake_at: int | None = None
+
+
+@attrs.define(eq=False)
+class Absence:
+    """A copy was dropped here while its job lives on: the holders that were known, for whoever ends the job (M21)."""
+
+    id: JobId
+    holders: tuple[NodeId, ...]
     wake_at: int | None = None
 
 
@@ -256,6 +266,8 @@ class Leaver:
     ids: list[JobId] = attrs.Factory(list)
     kept: dict[JobId, dict[NodeId, None]] = attrs.Factory(dict)  # who promised to keep a copy
     asked: dict[JobId, int] = attrs.Factory(dict)  # ms; when something was last asked about a job
+    # ends that a peer that stays carries on: they are kept, too, but nobody needs them here (B5.6)
+    carried: dict[JobId, NodeId] = attrs.Factory(dict)
     wake_at: int | None = None
 
 
@@ -356,6 +368,7 @@ class State:
     tombstones: dict[JobId, Tombstone] = attrs.Factory(dict)
     long_tombstones: dict[JobId, Tombstone] = attrs.Factory(dict)
     marks: dict[JobId, Mark] = attrs.Factory(dict)
+    absences: dict[JobId, Absence] = attrs.Factory(dict)
     dummy_answers: dict[JobId, dict[NodeId, None]] = attrs.Factory(
         dict
     )  # who doesn't know a dummy's job

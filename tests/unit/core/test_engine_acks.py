@@ -97,6 +97,53 @@ def test_deljob_drops_this_copy_alone_and_nobody_dies_of_it() -> None:
     assert state_name(other, id_) == "active"
 
 
+def test_m21_who_dropped_its_copy_still_names_the_holders_that_the_ender_never_heard_of() -> None:
+    node, id_ = node_that_holds(B, C)
+    node.do(cmd.DelJob((id_,)))
+    node.clear()
+    node.hear(B, msg.SetAck(id_, Reason.ACKED, (A, B), (B,), DAY_MS))
+    (said,) = node.told(msg.GotAck, to=B)
+    assert (said.holders, said.told) == ((A, B, C), (A, B))
+    assert not node.job(id_).is_dummy
+
+
+def test_m21_a_copy_that_comes_back_knows_the_holders_of_the_one_that_was_dropped() -> None:
+    node, id_ = node_that_holds(B, C)
+    node.do(cmd.DelJob((id_,)))
+    node.hear(B, copy(id_, A, B))
+    assert node.job(id_).holders == (A, B, C)
+
+
+def test_m21_an_ack_where_the_copy_was_dropped_asks_all_and_still_names_its_holders() -> None:
+    node = Node(view(up=(B, C), suspect=(D,)))
+    id_ = job_id(1)
+    node.hear(B, copy(id_, A, B, D))
+    node.do(cmd.DelJob((id_,)))
+    node.clear()
+    assert node.do(cmd.AckJob((id_,))) == [0]
+    assert node.told_to(msg.SetAck) == [B, C]
+    node.hear(B, got_ack(id_, B, A, B, told=(A, B)))
+    assert node.job(id_).holders == (A, B, D)
+    assert node.job(id_).told == (A, B)
+
+
+def test_m21_at_most_once_leaves_no_memory_of_holders() -> None:
+    node = Node(UP)
+    once = node.add(retry_ms=0, replicate=1)
+    node.do(cmd.DelJob((once,)))
+    assert not node.state.absences
+
+
+def test_m21_the_memory_of_dropped_copies_is_bounded_and_ends_with_the_job() -> None:
+    node = Node(UP, limits=Limits(absences_max=2))
+    ids = [job_id(n) for n in range(1, 4)]
+    node.hear(B, *[copy(id_, A, B) for id_ in ids])
+    node.do(cmd.DelJob(tuple(ids)))
+    assert list(node.state.absences) == ids[1:]
+    node.advance(DAY_MS + 1)
+    assert not node.state.absences
+
+
 def test_deljob_doesnt_un_ack() -> None:
     """S14: an unsettled end stays, whatever is asked."""
     node, id_ = node_that_holds(B)

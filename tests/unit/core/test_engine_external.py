@@ -9,6 +9,7 @@ import pytest
 
 from disque.core import commands as cmd
 from disque.core import messages as msg
+from disque.core.job import Reason
 from disque.core.jobid import JobId
 from disque.core.limits import Limits
 from disque.core.memory import BASE_BYTES
@@ -106,6 +107,27 @@ def test_the_client_is_answered_after_the_copies_not_before(why: str) -> None:
     node.hear(C, msg.GotJob(id_, BOOT, 1))
     assert node.answers() == [Status(id_)]
     assert len(node.told(msg.YourJobs)) == 1
+
+
+@WHYS
+def test_who_was_asked_first_and_ends_the_job_hears_of_those_asked_later(why: str) -> None:
+    """M21: nothing stays here but the holders; if none was added later, not even those."""
+    node = outside(why)
+    node.do(add(1))
+    id_ = waiting(node)
+    (first,) = node.told_to(msg.ReplJob)
+    later = C if first == B else B
+    node.advance(100)
+    node.hear(later, msg.GotJob(id_, BOOT, 1))
+    assert node.answers() == [Status(id_)]
+    node.hear(first, msg.SetAck(id_, Reason.ACKED, tuple(sorted((A, first))), (first,), 60_000))
+    assert node.told(msg.GotAck, to=first)[0].holders == (A, B, C)
+
+    node.do(add(2))
+    id_ = waiting(node)
+    for peer in (B, C):
+        node.hear(peer, msg.GotJob(id_, BOOT, 1))
+    assert not node.state.absences
 
 
 @WHYS

@@ -485,3 +485,35 @@ def test_no_copy_of_a_drained_node_was_the_only_one() -> None:
     world.advance(2 * RETRY_MS + 5_000, step_ms=100)
     handed_out |= {*taken(world, B, C)}
     assert set(ids) <= handed_out
+
+
+def test_who_stays_after_all_still_knows_the_ends_that_a_peer_carried_on() -> None:
+    id_ = job_id(1)
+    node = Node(view(up=(B,), suspect=(C,)))
+    node.hear(B, copy(id_, A, B, C))
+    node.hear(B, msg.SetAck(id_, Reason.ACKED, (A, B, C), (B,), DAY_MS))
+    node.see(view(up=(B,), suspect=(C,), leaving=(A,)))
+    node.advance(BEGIN_MS + 1_000)
+    assert node.engine.is_safe_to_stop()
+    node.see(view(up=(B, C)))
+    node.clear()
+    node.hear(C, copy(id_, A, C))
+    assert [said.holders for said in node.told(msg.SetAck, to=C)] == [(A, B, C)]
+    assert node.job(id_).is_done
+
+
+def test_an_end_whose_bearer_leaves_as_well_is_carried_on_by_another() -> None:
+    id_ = job_id(1)
+    node = Node(view(up=(B, D), suspect=(C,)))
+    node.hear(B, msg.SetAck(id_, Reason.ACKED, (A, B, C), (B,), DAY_MS))
+    node.see(view(up=(B, D), suspect=(C,), leaving=(A,)))
+    node.advance(BEGIN_MS + 1_000)
+    assert node.engine.is_safe_to_stop()
+    node.see(view(up=(B, D), suspect=(C,), leaving=(A, B)))
+    node.clear()
+    node.advance(1_000)
+    assert not node.engine.is_safe_to_stop()
+    assert node.told_to(msg.SetAck) == [D]
+    node.hear(D, msg.GotAck(id_, Reason.ACKED, (A, B, C, D), (A, B, D), DAY_MS))
+    node.advance(3_000)
+    assert node.engine.is_safe_to_stop()
