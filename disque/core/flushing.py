@@ -51,7 +51,8 @@ def flush_all(state: State) -> None:
 # Pools of the state; what refers to jobs comes before the jobs
 _FLUSHED = (
     "tallies", "expired", "offered", "hungry", "quarantine", "asks", "orders", "dummy_answers", "under_replicated",
-    "repairs", "ties", "absences", "tombstones", "long_tombstones", "marks", "queues", "undone", "dummies", "spent", "jobs",
+    "repairs", "ties", "absences", "tombstones", "long_tombstones", "marks", "queues", "undone", "dummies", "spent",
+    "jobs",
 )  # fmt: skip
 _TRASH_STEP = 5_000
 
