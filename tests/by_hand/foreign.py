@@ -100,9 +100,9 @@ def call(*words: str, folder: Path | None = None) -> None:
         raise SystemExit(f"{' '.join(words)}\n{(done.stdout + done.stderr)[-3_000:]}")
 
 
-def run(*words: str, folder: Path, **environment: str) -> int:
+def run(*words: str, folder: Path, limit_s: float = RUN_S, **environment: str) -> int:
     """Run a client's suite or session, showing what it says; its exit status."""
     print(f"$ {' '.join(words)[:200]}", flush=True)
     return subprocess.run(
-        words, cwd=folder, env={**os.environ, **environment}, timeout=RUN_S, check=False
+        words, cwd=folder, env={**os.environ, **environment}, timeout=limit_s, check=False
     ).returncode

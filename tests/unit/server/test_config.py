@@ -114,6 +114,12 @@ def test_files_that_include_each_other_for_ever_are_refused(tmp_path: Path) -> N
         ("port", "port takes one value, got 0"),
         ("port 1 2", "port takes one value, got 2"),
         ("port x", "port must be a number between 1 and 65535, got 'x'"),
+        ("body-max 99", "body-max must be at least 1024 bytes, got '99'"),
+        ("user worker on", "user worker: a user that is on needs #SHA256 of its password"),
+        (
+            "user worker on #abc",
+            "user worker: # and the 64 hexadecimal digits of a password's SHA-256",
+        ),
         ('logfile "a', "a quote is not closed"),
         ("include", "include takes one value, got 0"),
         ("bind " + "a " * 17, "bind takes 1 to 16 values, got 17"),
@@ -413,3 +419,34 @@ def test_nodes_to_join(word: str, node: JoinAddress) -> None:
 )
 def test_nodes_that_are_none_are_refused(word: str) -> None:
     assert refusal("--cluster-join", word).endswith(f"got '{word}'")
+
+
+# Secrets in files of their own
+
+
+@pytest.mark.parametrize("name", ["requirepass", "cluster-secret"])
+def test_a_secret_may_lie_in_a_file_of_its_own(tmp_path: Path, name: str) -> None:
+    path, attribute = tmp_path / "secret", name.replace("-", "_")
+    path.write_bytes(b"a b \xff\r\n")
+    assert getattr(load([f"--{name}-file", str(path)], {}).config, attribute) == "a b \udcff"
+    variable = f"DISQUE_{attribute.upper()}_FILE"
+    assert getattr(load([], {variable: str(path)}).config, attribute) == "a b \udcff"
+    assert refusal(f"--{name}-file", str(path), f"--{name}", "x").startswith(
+        f"{name}-file: {name} is"
+    )
+    path.write_bytes(b"\n")
+    assert refusal(f"--{name}-file", str(path)) == f"{name}-file {path}: the file is empty"
+    path.write_bytes(b"x" * 513)
+    assert refusal(f"--{name}-file", str(path)) == f"{name} must have 0 to 512 bytes"
+    path.unlink()
+    assert refusal(f"--{name}-file", str(path)).endswith(": No such file or directory")
+
+
+def test_users_come_from_the_file_alone_and_a_later_line_replaces_an_earlier(
+    tmp_path: Path,
+) -> None:
+    sha = "#" + "a" * 64
+    config = of_file(tmp_path, f"user a on {sha} +@all ~*\nuser b off\nuser a off\n")
+    assert {name: user.is_on for name, user in config.user.items()} == {"a": False, "b": False}
+    assert "only stand in the file" in refusal("--user", "a", "off")
+    assert load([], {"DISQUE_USER": "somebody"}).config.user == {}

@@ -117,11 +117,12 @@ async def test_who_holds_most_goes_when_all_hold_too_much() -> None:
 async def test_limits_of_arguments_change_at_run_time() -> None:
     async with running() as world:
         peer, other = world.connect(), world.connect()
-        await peer.ask(bulk(b"PING", b"x" * 100), b"$100\r\n" + b"x" * 100 + b"\r\n")
+        long = b"x" * 1025
+        await peer.ask(bulk(b"PING", long), b"$1025\r\n" + long + b"\r\n")
         await other.ask(
-            b"CONFIG SET body-max 99\r\nCONFIG SET arguments-max 16\r\n", b"+OK\r\n" * 2
+            b"CONFIG SET body-max 1024\r\nCONFIG SET arguments-max 16\r\n", b"+OK\r\n" * 2
         )
-        await peer.ask(bulk(b"PING", b"x" * 100), b"-ERR Protocol error: invalid bulk length\r\n")
+        await peer.ask(bulk(b"PING", long), b"-ERR Protocol error: invalid bulk length\r\n")
         words = [b"GETJOB", b"NOHANG", b"FROM", *[b"q%d" % number for number in range(13)]]
         await other.ask(bulk(*words), b"*-1\r\n")
         await other.ask(bulk(*words, b"q"), b"-ERR Protocol error: invalid multibulk length\r\n")

@@ -93,3 +93,15 @@ async def test_output_limit_concerns_those_who_are_connected_already() -> None:
         await other.ask(b"CONFIG SET client-output-buffer-limit " + limit + b"\r\n", b"+OK\r\n")
         assert {client.out_limit_bytes for client in world.clients.by_id.values()} == {1 << 20}
         assert (world.limits.out_soft_bytes, world.limits.out_soft_s) == (2048, 3)
+
+
+async def test_bounds_of_the_bus_change_at_run_time() -> None:
+    async with running() as world:
+        await world.connect().ask(
+            b"CONFIG SET cluster-handshakes-max 7\r\nCONFIG SET cluster-frame-max 1mb\r\n"
+            b"CONFIG SET cluster-link-buffer 2mb\r\n",
+            b"+OK\r\n" * 3,
+        )
+        limits = world.settings._bus._limits
+        assert limits.unauthenticated_max == 7
+        assert (limits.link.frame_bytes_max, limits.link.out_bytes_max) == (1 << 20, 2 << 20)

@@ -1,0 +1,121 @@
+"""`python -m tests.by_hand.floods [--scale F] [--rounds N]`: each flood at full scale against one node that has a peer.
+
+Prints for each flood the longest PING of another client while it stood (100 ms at most is what we want), accounted
+memory against its base, and resident memory after the first and the last round (at most 1.1 times). Takes minutes, some
+of it waiting for what has to live for a minute; needs 12,000 file descriptors.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+
+from tests.system import floods
+from tests.system.nodes import Cluster, Node, free_port
+
+FILES = 12_000
+PING_MS_MAX = 100.0
+GROWTH_MAX = 1.1
+FORGET_S = 150.0  # the minute in a dummy's id, and what it outlives that
+
+Flood = Callable[[Node], AbstractContextManager[object]]
+
+
+def done(act: Callable[[Node, int], None], count: int) -> Flood:
+    """A flood that is over when it has been said."""
+
+    def flood(node: Node) -> AbstractContextManager[object]:
+        act(node, count)
+        return nullcontext()
+
+    return flood
+
+
+def all_floods(scale: float, stomp_port: int) -> dict[str, Flood]:
+    """By name, each as large as `scale` says."""
+
+    def loris(kind: str, offset: int, port: int = 0) -> Flood:
+        return lambda node: floods.slow_loris(
+            port or node.port + offset, int(1_000 * scale), floods.unfinished(kind)
+        )
+
+    return {
+        "10,000 idle clients": lambda node: floods.idle_clients(node, int(10_000 * scale)),
+        "1,000 that never read": lambda node: floods.never_readers(node, int(1_000 * scale)),
+        "1,000 half-open links": lambda node: floods.connections(
+            node.port + 10_000, int(1_000 * scale)
+        ),
+        "slow-loris, RESP": loris("resp", 0),
+        "slow-loris, STOMP": loris("stomp", 0, stomp_port),
+        "slow-loris, bus": loris("bus", 10_000),
+        "200,000 acks of nothing": done(floods.dummy_acks, int(200_000 * scale)),
+        "1,000,000 names of queues": done(floods.queue_names, int(1_000_000 * scale)),
+    }
+
+
+def main() -> int:
+    """The exit status: 1 if something wasn't as it should be."""
+    parser = argparse.ArgumentParser(prog="python -m tests.by_hand.floods")
+    parser.add_argument("--scale", type=float, default=1.0, help="of all counts (1)")
+    parser.add_argument("--rounds", type=int, default=5, help="of each flood (5)")
+    parser.add_argument("--only", default="", help="floods whose name has this")
+    options = parser.parse_args()
+    resource.setrlimit(
+        resource.RLIMIT_NOFILE, (FILES, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
+    )
+    stomp_port = free_port()
+    words = [
+        "--maxclients",
+        "11000",
+        "--stomp-port",
+        str(stomp_port),
+        "--queue-max-idle",
+        "2",
+        "--cluster-node-timeout",
+        "5000",
+    ]
+    is_well = True
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Cluster(Path(folder), 2, "--cluster-node-timeout", "5000") as cluster,
+    ):
+        first = cluster.nodes[0]
+        first.kill()
+        first.flags = (*first.flags, *words)
+        first.start()
+        cluster.join()
+        for name, flood in all_floods(options.scale, stomp_port).items():
+            if options.only in name:
+                is_well &= watch(cluster, name, flood, options.rounds)
+    return 0 if is_well else 1
+
+
+def watch(cluster: Cluster, name: str, flood: Flood, rounds: int) -> bool:
+    """Some rounds of a flood; True if the node bore it."""
+    first = cluster.nodes[0]
+    base = [floods.used_memory(each) for each in cluster.nodes]
+    worst, sizes = 0.0, []
+    for _ in range(rounds):
+        with floods.pulse(first) as pulse, flood(first):
+            time.sleep(1)
+        worst = max(worst, pulse.worst_ms)
+        floods.wait_base(cluster.nodes, base, within_s=FORGET_S)
+        sizes.append(floods.resident(first))
+    peers = first.info("cluster")["cluster_reachable_nodes"]
+    growth = sizes[-1] / sizes[0]
+    print(
+        f"{name:28} longest PING {worst:6.1f} ms   memory back at {base[0] >> 10} KiB   "
+        f"RSS {' '.join(str(each >> 20) for each in sizes)} MiB ({growth:.2f})   peers {peers}",
+        flush=True,
+    )
+    return worst <= PING_MS_MAX and growth <= GROWTH_MAX and peers == "1"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

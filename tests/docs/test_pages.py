@@ -1,0 +1,127 @@
+"""The pages hang together: links lead somewhere, parts made of the code's tables are up to date, nothing is missing."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from disque.server.config import DIRECTIVES
+from disque.server.table import COMMANDS
+from tests.docs import reference
+from tests.docs.pages import DOCS, ROOT, anchors, blocks, links, name_of, pages, prose
+from tests.docs.test_snippets import NOT_RUN, RUN
+
+INDEX = DOCS / "index.md"
+# Programs that aren't ours, whose commands are told in blocks that no test can run.
+FOREIGN = (
+    ".venv/bin/pip",
+    "cp",
+    "docker",
+    "docker-compose",
+    "kubectl",
+    "python3",
+    "sudo",
+)
+
+
+@pytest.mark.parametrize("page", pages(), ids=name_of)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in links(page):
+        if target.startswith("https://"):
+            continue
+        path, _, anchor = target.partition("#")
+        other = (page.parent / path).resolve() if path else page
+        assert other.exists(), f"{name_of(page)}: {target} isn't there"
+        if anchor:
+            assert anchor in anchors(other), f"{name_of(page)}: no heading for {target}"
+
+
+def test_every_page_is_reached_from_the_index() -> None:
+    reached, new = {INDEX}, [INDEX]
+    while new:
+        page = new.pop()
+        targets = [(page.parent / each.partition("#")[0]).resolve() for each in links(page)]
+        found = {each for each in targets if each.suffix == ".md" and DOCS in each.parents}
+        new += sorted(found - reached)
+        reached |= found
+    assert [name_of(page) for page in pages() if page not in reached] == []
+
+
+def test_the_readme_leads_to_the_index() -> None:
+    assert "docs/index.md" in links(ROOT / "README.md")
+
+
+@pytest.mark.parametrize("page", pages(), ids=name_of)
+def test_every_block_is_run_or_of_a_kind_that_is_checked(page: Path) -> None:
+    strange = [block for block in blocks(page) if block.language not in (*RUN, *NOT_RUN)]
+    assert [str(block) for block in strange] == []
+
+
+@pytest.mark.parametrize("page", pages(), ids=name_of)
+def test_shell_lines_that_cannot_be_run_here_are_for_programs_of_others(page: Path) -> None:
+    told = [
+        line for block in blocks(page) if block.language == "sh" for line in commands(block.text)
+    ]
+    assert [line for line in told if line.split()[0] not in FOREIGN] == []
+
+
+def commands(text: str) -> Iterator[str]:
+    """The lines of a shell block with what continues them; without comments."""
+    for line in re.sub(r"\\\n\s*", " ", text).splitlines():
+        said = line.partition("   #")[0].strip()
+        if said and not said.startswith("#"):
+            yield said
+
+
+def test_extras_that_pages_install_exist() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
+    named = [
+        name
+        for page in pages()
+        for told in re.findall(r"(?:disque-broker|'\.)\[([\w,-]+)\]", page.read_text())
+        for name in told.split(",")
+    ]
+    assert named
+    assert [name for name in named if name not in extras] == []
+
+
+def test_files_that_pages_name_exist() -> None:
+    pattern = re.compile(r"`((?:deploy|disque|cluster|tests|docs)/[\w./*-]+)`")
+    named = {(name_of(page), path) for page in pages() for path in pattern.findall(prose(page))}
+    assert named
+    assert [pair for pair in sorted(named) if not list(ROOT.glob(pair[1].rstrip("/")))] == []
+
+
+def test_directives_that_pages_name_exist() -> None:
+    pattern = re.compile(
+        r"`((?:cluster|appendfsync|tls|http|stomp|aof|auto-aof|default|topic|maxmemory)-[a-z-]+)`"
+    )
+    named = {(name_of(page), name) for page in pages() for name in pattern.findall(prose(page))}
+    assert named
+    assert [pair for pair in sorted(named) if pair[1] not in DIRECTIVES] == []
+
+
+def test_generated_parts_are_up_to_date() -> None:
+    stale = [name_of(page) for page in reference.stale_pages()]
+    assert stale == [], "run python -m tests.docs.reference"
+
+
+def test_every_directive_is_in_the_reference() -> None:
+    told = re.findall(r"^\| `([a-z-]+)` \|", (DOCS / "directives.md").read_text(), re.M)
+    assert told == list(DIRECTIVES)
+
+
+def test_every_command_has_a_section_with_its_usage_and_what_it_does() -> None:
+    text = (DOCS / "commands.md").read_text()
+    sections = re.findall(r"^### ([A-Z]+)\n(.*?)(?=^##|\Z)", text, re.M | re.S)
+    served = [name.decode().upper() for name in COMMANDS]
+    assert sorted(name for name, _ in sections) == sorted([*served, "QUIT"])
+    for name, section in sections:
+        assert f"<!-- generated: command {name} -->" in section, name
+        assert section.partition("<!-- /generated -->")[2].strip(), f"{name}: nothing is said"

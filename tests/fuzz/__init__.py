@@ -1,0 +1,1 @@
+"""Fuzzing: whatever comes in on any port, or lies in any file, is at worst refused."""

@@ -1,0 +1,120 @@
+"""Reading for many: who asks for little isn't held up by a flood of those who ask for much."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import ExitStack, contextmanager
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import pytest
+import trio
+
+from disque.server import polling
+from disque.server.polling import Poller
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@attrs.define(eq=False)
+class Reader:
+    """As much of a client as a poller sees."""
+
+    sock: socket.socket
+    other: socket.socket
+    name: str
+
+
+class Rows:
+    """As much of the turn loop as a poller sees; a client's read takes a second of a clock of its own."""
+
+    def __init__(self) -> None:
+        self.served: list[str] = []
+        self.now_s = 0.0
+        self.is_row = False
+
+    def begin(self) -> None:
+        self.is_row = True
+
+    def finish(self) -> None:
+        self.is_row = False
+
+    def take_in(self, reader: Any) -> None:
+        assert self.is_row
+        reader.sock.recv(1)
+        self.served.append(reader.name)
+        self.now_s += 1
+
+
+@contextmanager
+def polled(
+    monkeypatch: pytest.MonkeyPatch, count: int
+) -> Iterator[tuple[Poller, Rows, list[Reader]]]:
+    rows = Rows()
+    monkeypatch.setattr(polling, "time", SimpleNamespace(perf_counter=lambda: rows.now_s))
+    poller = Poller(rows, rows.take_in)  # type: ignore[arg-type]
+    with ExitStack() as stack:
+        readers = []
+        for number in range(count):
+            ours, theirs = (stack.enter_context(each) for each in socket.socketpair())
+            ours.setblocking(False)
+            readers.append(Reader(ours, theirs, f"r{number}"))
+            poller.watch(readers[-1])  # type: ignore[arg-type]
+        yield poller, rows, readers
+
+
+async def run(poller: Poller) -> None:
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(poller.run)
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+
+
+async def test_all_are_served_as_often_as_they_say_something(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with polled(monkeypatch, 100) as (poller, rows, readers):
+        for reader in readers:
+            reader.other.send(b"xx")
+        await run(poller)
+        assert sorted(rows.served) == sorted(2 * [reader.name for reader in readers])
+
+
+async def test_who_comes_later_doesn_t_wait_for_all_who_came_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with polled(monkeypatch, 100) as (poller, rows, readers):
+        *many, late = readers
+        for reader in many:
+            reader.other.send(b"x")
+        take_in = rows.take_in
+
+        def then_one_comes(reader: Any) -> None:
+            take_in(reader)
+            if len(rows.served) == 3:
+                late.other.send(b"x")
+
+        poller._take_in = then_one_comes
+        await run(poller)
+        assert len(rows.served) == 100
+        assert rows.served.index(late.name) <= 5
+
+
+async def test_those_who_wait_have_their_part_of_each_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    with polled(monkeypatch, 20) as (poller, rows, readers):
+        *many, pest = readers
+        for reader in many:
+            reader.other.send(b"x")
+        take_in = rows.take_in
+
+        def pesters(reader: Any) -> None:
+            take_in(reader)
+            # it always has something new to say, until the others are through
+            if len(set(rows.served)) < 20:
+                pest.other.send(b"x")
+
+        poller._take_in = pesters
+        await run(poller)
+        assert set(rows.served) == {reader.name for reader in readers}
