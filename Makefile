@@ -9,7 +9,7 @@ SEEDS ?= 0..299
 LOG_SEEDS ?= 0..199
 
 .DEFAULT_GOAL := help
-.PHONY: help run dev test sim jepsen mutants bench lint clean compile
+.PHONY: help run dev test sim jepsen mutants fuzz bench docs lint clean compile
 
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 8
@@ -29,6 +29,12 @@ jepsen: $(VENV)/.installed-dev compile  ## real clusters under real faults, the 
 
 mutants: $(VENV)/.installed-dev compile  ## bugs put in on purpose, and who catches them
 	@$(BIN)/python -m tests.mutants $(ARGS)
+
+fuzz: $(VENV)/.installed-dev compile  ## new inputs for every parser; ARGS="--seconds 3600" for longer than a minute
+	@$(BIN)/python -m tests.fuzz $(ARGS)
+
+docs: $(VENV)/.installed-dev  ## the parts of docs/ that are made from the code's tables
+	@$(BIN)/python -m tests.docs.reference
 
 bench: $(VENV)/.installed-dev compile  ## measure, print, write bench.json and the README's table
 	@$(BIN)/python -m tests.bench $(ARGS)

@@ -104,6 +104,9 @@ def takes(kind: Kind, unit: str) -> str:
             return " ".join(f"`{each}`" for each in choices)
         case kinds.Words(most):
             return f"up to {most} words"
+        case kinds.Memory(low=low):
+            least = f", at least {_memory(low)}" if low else ""
+            return f"bytes, or with `kb` `mb` `gb`{least}"
     return _TAKES[type(kind)]
 
 
@@ -115,7 +118,6 @@ _TAKES: Mapping[type, str] = {
     kinds.Folder: "path of a folder",
     kinds.JoinAddresses: "`host[:port[@busport]]` ...",
     kinds.KeepAlive: "seconds, `yes` or `no`",
-    kinds.Memory: "bytes, or with `kb` `mb` `gb`",
     kinds.Permissions: "octal digits",
     kinds.Renames: "a command and its new name",
     kinds.Text: "text",

@@ -7,8 +7,15 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
+import attrs
 import pytest
+from kombu.transport import virtual
 
+import disque.client
+from disque.cli.main import SUBCOMMANDS
+from disque.client import Options, Pipeline
+from disque.client.url import Tls
+from disque.kombu_transport import Channel
 from disque.server.config import DIRECTIVES
 from disque.server.table import COMMANDS
 from tests.docs import reference
@@ -105,6 +112,51 @@ def test_directives_that_pages_name_exist() -> None:
     named = {(name_of(page), name) for page in pages() for name in pattern.findall(prose(page))}
     assert named
     assert [pair for pair in sorted(named) if pair[1] not in DIRECTIVES] == []
+
+
+def table_names(page: str, title: str) -> list[str]:
+    """What stands in backquotes in the first column of the table with this title."""
+    rows = re.search(rf"^\| {title} \|.*\n\| ---.*\n((?:\|.*\n)+)", (DOCS / page).read_text(), re.M)
+    assert rows is not None, f"{page}: no table begins with {title}"
+    first = [row.split("|")[1] for row in rows[1].splitlines()]
+    return [name for cell in first for name in re.findall(r"`([^`]+)`", cell)]
+
+
+def test_options_of_the_client_are_those_of_its_urls() -> None:
+    text = (DOCS / "client.md").read_text()
+    cells = re.findall(r"^\| `([a-z_`, ]+)` \|", text, re.M)
+    told = [name for cell in cells for name in cell.split("`, `")]
+    plain = [field.name for field in attrs.fields(Options)]
+    assert told == [*plain, *[f"tls_{field.name}" for field in attrs.fields(Tls)]]
+
+
+def test_errors_that_the_client_page_explains_are_all_there_are() -> None:
+    told = table_names("client.md", "error")
+    errors = [
+        name for name in disque.client.__all__ if name.endswith("Error") and name != "DisqueError"
+    ]
+    assert sorted(name for name in told if name.endswith("Error")) == sorted(errors)
+
+
+def test_options_of_celery_exist() -> None:
+    own = set(Channel.from_transport_options) - set(virtual.Channel.from_transport_options)
+    shared = {"connect_timeout", "reply_timeout", "failover_timeout", "discover"}
+    assert set(table_names("celery.md", "option")) == own | shared
+    assert shared <= {field.name for field in attrs.fields(Options)}
+
+
+def test_commands_of_the_tool_are_all_told() -> None:
+    told = set(re.findall(r"`disque ([a-z]+)[ `]", (DOCS / "tool.md").read_text()))
+    assert told == set(SUBCOMMANDS)
+
+
+def test_methods_of_the_client_are_all_told() -> None:
+    text = prose(DOCS / "client.md")
+    told = re.search(r"Each command is a method: (.*?)\. Anything else", text, re.S)
+    assert told is not None
+    methods = {name for name in vars(Pipeline) if not name.startswith("_")}
+    missing = {"append", "execute", "execute_raw"}
+    assert set(re.findall(r"`(\w+)`", told[1])) == (methods - missing) | {"get_job"}
 
 
 def test_generated_parts_are_up_to_date() -> None:
