@@ -7,6 +7,7 @@ within FIRST_S cost nothing. After a fork the child holds nothing.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import threading
@@ -38,6 +39,7 @@ class Leases:
         self._pid = os.getpid()
         self._changed = threading.Condition()
         self._due: dict[str, float] = {}
+        self._renewing: frozenset[str] = frozenset()
         self._thread: threading.Thread | None = None
         self._is_closed = False
 
@@ -57,11 +59,18 @@ class Leases:
                 self._thread = threading.Thread(target=self._run, name="disque-leases", daemon=True)
                 self._thread.start()
             elif len(self._due) == 1:
-                self._changed.notify()
+                self._changed.notify_all()
 
     def drop(self, job_id: str) -> None:
-        """This job is done, or given back. No error if it isn't held."""
+        """This job is done. No error if it isn't held."""
         self._due.pop(job_id, None)
+
+    def release(self, *job_ids: str) -> None:
+        """These jobs are about to be given back. A WORKING on its way would take them again: waits for its answer."""
+        with self._changed:
+            for job_id in job_ids:
+                self._due.pop(job_id, None)
+            self._changed.wait_for(lambda: self._renewing.isdisjoint(job_ids))
 
     def close(self) -> None:
         """Drop all; the thread ends by itself, within the call that it may be in."""
@@ -69,7 +78,7 @@ class Leases:
             with self._changed:
                 self._is_closed = True
                 self._due.clear()
-                self._changed.notify()
+                self._changed.notify_all()
 
     def _run(self) -> None:
         while True:
@@ -81,6 +90,7 @@ class Leases:
                     return
                 now = time.monotonic()
                 due = [job_id for job_id, at in self._due.items() if at <= now]
+                self._renewing = frozenset(due)
             if due:
                 self._renew(due)
 
@@ -88,14 +98,15 @@ class Leases:
         pipe = self._client.pipeline()
         for job_id in job_ids:
             pipe.working(job_id)
-        try:
+        answers: list[Any] = []
+        # RuntimeError: the client was closed meanwhile
+        with contextlib.suppress(RuntimeError):
             answers = pipe.execute()
-        except RuntimeError:
-            # the client was closed meanwhile
-            return
         now = time.monotonic()
         with self._changed:
-            for job_id, answer in zip(job_ids, answers, strict=True):
+            self._renewing = frozenset()
+            self._changed.notify_all()
+            for job_id, answer in zip(job_ids, answers, strict=False):
                 wait_s = until_next(job_id, answer)
                 if wait_s is None:
                     self._due.pop(job_id, None)

@@ -67,6 +67,7 @@ from disque.core.job import Job, JobState
 from disque.core.jobid import JobId
 from disque.core.jobqueue import JobQueue
 from disque.core.limits import Limits
+from disque.core.passes import Pager, Trash
 from disque.core.ready import (
     BASE_KINDS,
     ClientId,
@@ -85,7 +86,6 @@ from disque.core.state import (
     Inquiry,
     Leaver,
     Mark,
-    Pager,
     Peer,
     Purge,
     Repair,
@@ -95,7 +95,6 @@ from disque.core.state import (
     Sweep,
     Tie,
     Tombstone,
-    Trash,
     Walk,
     fail,
     peer_of,

@@ -12,6 +12,7 @@ from typing import Any
 from disque.core.delivery import REMOVED_TEXT, end_wait, get_timed_out
 from disque.core.job import Job, JobState
 from disque.core.jobqueue import JobQueue
+from disque.core.passes import Trash
 from disque.core.state import (
     Absence,
     Mark,
@@ -20,7 +21,6 @@ from disque.core.state import (
     Tally,
     Tie,
     Tombstone,
-    Trash,
     fail,
     record,
     wake,

@@ -13,8 +13,9 @@ from disque.core.copies import copy_record, end_record, page_out
 from disque.core.job import Job, JobState, Paged
 from disque.core.jobid import JobId
 from disque.core.memory import is_paging, is_worth_paging
+from disque.core.passes import Pager
 from disque.core.ready import Record
-from disque.core.state import Pager, State, Tombstone, wake
+from disque.core.state import State, Tombstone, wake
 
 _FACT_BYTES = 250  # of a job's record, apart from its body
 _END_BYTES = 150

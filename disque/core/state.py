@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from hashlib import blake2b
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 import attrs
 
@@ -20,6 +20,7 @@ from disque.core.jobid import JobId
 from disque.core.jobqueue import JobQueue
 from disque.core.limits import Limits
 from disque.core.messages import Message
+from disque.core.passes import Pager, Trash
 from disque.core.ready import ClientId, Failure, Ready, Record, Reply
 from disque.core.topics import Topics
 
@@ -278,22 +279,6 @@ class Purge:
     queue: bytes
     ids: list[JobId]
     position: int = 0
-    wake_at: int | None = None
-
-
-@attrs.define(eq=False)
-class Trash:
-    """What was forgotten all at once; its bookings are cancelled and its memory is given back in bounded steps."""
-
-    pools: list[dict[Any, Any]] = attrs.Factory(list)
-    wake_at: int | None = None
-
-
-@attrs.define(eq=False)
-class Pager:
-    """A bounded pass over all jobs whose bodies should leave memory."""
-
-    ids: list[JobId] = attrs.Factory(list)
     wake_at: int | None = None
 
 

@@ -136,15 +136,24 @@ class DisqueBroker(Broker):
         if queue_name not in self.queues:
             raise QueueNotFound(queue_name)
         deadline = None if timeout is None else time.monotonic() + timeout / 1000
-        while self._count(queue_name) or self._count(dq_name(queue_name)):
+        names = (self.name_of(queue_name), self.name_of(dq_name(queue_name)))
+        before: list[tuple[int, int]] = []
+        # One that moves from queue to queue while they are asked is seen by what came in meanwhile.
+        while (now := [self._count(name) for name in names]) != before or any(
+            [left for left, _ in now]
+        ):
+            before = now
             if deadline is not None and time.monotonic() >= deadline:
                 raise QueueJoinTimeout(queue_name)
             time.sleep(JOIN_POLL_S)
 
-    def _count(self, queue_name: str) -> int:
+    def _count(self, name: str) -> tuple[int, int]:
+        """Messages that a queue of the cluster has in whatever state, and those that ever came."""
         with _connection_errors():
-            stats = self.client.global_qstat(self.name_of(queue_name))
-        return 0 if stats is None else stats.length + stats.delivered + stats.delayed
+            stats = self.client.global_qstat(name)
+        if stats is None:
+            return 0, 0
+        return stats.length + stats.delivered + stats.delayed, stats.jobs_in
 
 
 class DisqueMessage(MessageProxy):

@@ -229,7 +229,9 @@ class Config:
     )
 
     # What may come in
-    body_max: int = _live(512 << 20, Memory(), "An argument, or the body of a frame.", unit="bytes")
+    body_max: int = _live(
+        512 << 20, Memory(low=1 << 10), "An argument, or the body of a frame.", unit="bytes"
+    )
     arguments_max: int = _live(1 << 20, Integer(16), "Arguments of a command.")
     pipeline_max: int = _live(1_000, _COUNT, "ADDJOBs of a connection that wait for copies.")
     clients_memory_max: int = _live(
@@ -241,8 +243,12 @@ class Config:
     queue_name_max: int = _live(4_096, _COUNT, "The name of a queue.", unit="bytes")
     queues_max: int = _live(1_000_000, _COUNT, "Queues at a time; beyond, no new ones.")
     blocked_clients_max: int = _live(10_000, _COUNT, "Commands that wait for a job or an outcome.")
-    cluster_frame_max: int = _live(513 << 20, Memory(), "A frame of a peer.", unit="bytes")
-    cluster_link_buffer: int = _live(64 << 20, Memory(), "What a link keeps unsent.", unit="bytes")
+    cluster_frame_max: int = _live(
+        513 << 20, Memory(low=64 << 10), "A frame of a peer.", unit="bytes"
+    )
+    cluster_link_buffer: int = _live(
+        64 << 20, Memory(low=64 << 10), "What a link keeps unsent.", unit="bytes"
+    )
     cluster_handshakes_max: int = _live(100, _COUNT, "Peers in handshake; the oldest go.")
 
     user: dict[str, User] = attrs.field(

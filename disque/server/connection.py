@@ -175,9 +175,8 @@ class Client:
         self.ahead: list[bytes] = []  # lines that wait for no slot (MONITOR)
         self.subscriber: ClientId | None = None  # under which the broker knows its topics
         self.heard: deque[bytes] = deque()  # messages of topics, until the socket takes more
-        self.heard_bytes = 0
         self.backlog: deque[memoryview] = deque()
-        self.backlog_bytes = 0
+        self.heard_bytes = self.backlog_bytes = 0
         self.kept_bytes = 0  # what its dialect keeps for it
         self.out_limit_bytes = OUT_CAP_BYTES
         self.is_over = False  # it was dropped because it left more than that unread

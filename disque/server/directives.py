@@ -128,6 +128,7 @@ class Memory:
     """Bytes: a number with one of b k kb m mb g gb, where k is 1000 and kb 1024."""
 
     are_units_live: bool = True  # CONFIG SET takes units too
+    low: int = 0
     words_max: int = 1
 
     def parse(self, words: Sequence[str], *, is_live: bool) -> int:
@@ -141,7 +142,10 @@ class Memory:
             or int(match[1]) * _UNITS[match[2]] > INT64_MAX
         ):
             raise ValueError("must be a number of bytes, with or without b k kb m mb g gb")
-        return int(match[1]) * _UNITS[match[2]]
+        count = int(match[1]) * _UNITS[match[2]]
+        if count < self.low:
+            raise ValueError(f"must be at least {self.low} bytes")
+        return count
 
     def show(self, value: int) -> str:
         """Plain bytes."""

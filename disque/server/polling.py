@@ -76,11 +76,11 @@ class Poller:
         turns.begin()
         for clients, until in ((fresh, started + ROW_S * 3 / 4), (late, started + ROW_S)):
             for client in list(clients)[:READS_A_ROW]:
-                if time.perf_counter() > until:
-                    break
                 del clients[client]
                 # one before it may have ended it
                 if client in self._watched:
                     self._take_in(client)
+                if time.perf_counter() > until:
+                    break
         late.update(fresh)
         turns.finish()

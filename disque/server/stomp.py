@@ -99,7 +99,9 @@ class Stomp:
         assert isinstance(client.decoder, Decoder)
 
         def hear(id_: ClientId, reply: Reply) -> Client:
-            return self._replied(talk, id_, reply)
+            # Not by a variable: a cycle would keep all of it until the next full collection
+            talk = self._talks.get(client.id)
+            return client if talk is None else self._replied(talk, id_, reply)
 
         talk = Talk(client, Session(around, shell.clock.now_ms()), client.decoder, hear)
         self._talks[client.id] = talk

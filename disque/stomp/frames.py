@@ -171,12 +171,13 @@ class Decoder:
                 at = data.find(b"\n", at + 1)
         else:
             self._scanned = max(self._scanned, len(data) - 2, start)
-        most = self._limits.head_bytes_max
-        if (at if at >= 0 else len(data)) - start > most:
+        most, end = self._limits.head_bytes_max, at if at >= 0 else len(data)
+        # Of two faults the first one counts, however the bytes came
+        if data.find(b"\0", start, min(end, start + most + 1)) >= 0:
+            raise FrameError("a NUL before the blank line that ends the headers")
+        if end - start > most:
             raise FrameError(f"command and headers take more than {most} bytes")
         if at < 0:
-            if data.find(b"\0", start) >= 0:
-                raise FrameError("a NUL before the blank line that ends the headers")
             return False
         self._head = self._parse(bytes(data[start:at]))
         self._body_at = at + (2 if data[at + 1] == _LF else 3)
@@ -185,8 +186,6 @@ class Decoder:
         return True
 
     def _parse(self, head: bytes) -> Frame:
-        if b"\0" in head:
-            raise FrameError("a NUL before the blank line that ends the headers")
         lines = head.split(b"\n")
         if b"\r" in head:
             lines = [line.removesuffix(b"\r") for line in lines]

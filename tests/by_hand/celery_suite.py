@@ -2,9 +2,9 @@
 
 `python -m tests.by_hand.celery_suite [redis|NODES] [WORDS FOR PYTEST]` takes them from the source distribution of the
 installed version and runs test_tasks, test_inspect and test_canvas in a venv of their own, against a cluster of so many
-nodes (1). With `redis` the broker is the Redis, too: what fails there isn't ours. redis-server must be there. pytest
-prints the counts; it takes some minutes. One test is left out: it looks for a task with an ETA in the worker, where it
-is with any other broker; ours keeps it till then.
+nodes (1). With `redis` the broker is the Redis, too: what fails there is not ours. redis-server must be there. pytest
+prints the counts; it takes half an hour. Two tests are left out: one looks for a task with an ETA in the worker, where
+it is with any other broker, and ours keeps it till then; one is for RabbitMQ alone, and marked as failing with Redis.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ from tests.system.nodes import ROOT, free_port, wait_until
 
 SUITES = ("test_tasks.py", "test_inspect.py", "test_canvas.py")
 SUITE_S = 3_600.0
-LEFT_OUT = "t/integration/test_inspect.py::test_Inspect::test_scheduled"
+LEFT_OUT = (
+    "t/integration/test_inspect.py::test_Inspect::test_scheduled",
+    "t/integration/test_canvas.py::test_chain::test_chord_header_id_duplicated_on_rabbitmq_msg_duplication",
+)
 PLUGIN = "import disque.kombu_transport\n\ndisque.kombu_transport.register()\n"
 PACKAGES = (
     f"celery[redis]=={celery.__version__}",

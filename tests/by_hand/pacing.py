@@ -44,7 +44,7 @@ def measure(node: Node, count: int) -> int:
     """All commands, one after the other."""
     ids = fill(node, count)
     print(f"{count} jobs, {floods.resident(node) >> 20} MiB")
-    many = ids[: min(count, 200_000)]
+    many = ids[: count // 5]
     commands: list[tuple[str, tuple[str | bytes | int, ...]]] = [
         ("INFO all", ("INFO", "all")),
         ("CONFIG REWRITE", ("CONFIG", "REWRITE")),
@@ -53,8 +53,8 @@ def measure(node: Node, count: int) -> int:
         ("JSCAN COUNT 1000000", ("JSCAN", "COUNT", 1_000_000)),
         ("QPEEK 1000000", ("QPEEK", "q0", 1_000_000)),
         ("GETJOB COUNT 100000", ("GETJOB", "COUNT", 100_000, "FROM", "q1")),
-        ("NACK of 200,000", ("NACK", *many)),
-        ("ACKJOB of 200,000", ("ACKJOB", *many)),
+        ("NACK of a fifth", ("NACK", *many)),
+        ("ACKJOB of a fifth", ("ACKJOB", *many)),
         ("QPURGE", ("QPURGE", "q0")),
         ("DEBUG FLUSHALL", ("DEBUG", "FLUSHALL")),
     ]

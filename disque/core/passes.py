@@ -1,0 +1,25 @@
+"""Passes: work over very many things that is done in bounded steps; where a pass stands, and when it goes on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+
+from disque.core.jobid import JobId
+
+
+@attrs.define(eq=False)
+class Trash:
+    """What was forgotten all at once; its bookings are cancelled and its memory is given back in bounded steps."""
+
+    pools: list[dict[Any, Any]] = attrs.Factory(list)
+    wake_at: int | None = None
+
+
+@attrs.define(eq=False)
+class Pager:
+    """A bounded pass over all jobs whose bodies should leave memory."""
+
+    ids: list[JobId] = attrs.Factory(list)
+    wake_at: int | None = None
