@@ -107,7 +107,9 @@ def on_kept(state: State, peer: NodeId, said: msg.Kept) -> None:
     if leaver is None or job is None or job.is_done or job.state is not JobState.ACTIVE:
         return
     member = state.view.members[peer]
-    if member.is_leaving or said.boot != member.boot or state.now_ms < leaver.begins_at:
+    # the boot is that of its claim: a copy that came through a restart is promised as well
+    is_present = said.boot <= member.boot and is_counted(state, peer, (said.boot, said.clock, True))
+    if member.is_leaving or not is_present or state.now_ms < leaver.begins_at:
         return
     promised = leaver.kept.setdefault(job.id, {})
     promised[peer] = None

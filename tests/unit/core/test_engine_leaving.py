@@ -333,6 +333,13 @@ def test_a_promise_of_another_boot_is_none(boot: int) -> None:
     assert id_ in node.state.jobs
 
 
+def test_a_copy_that_came_through_a_restart_is_promised_by_the_boot_of_its_claim() -> None:
+    node, id_ = leaver(up=(B,))
+    node.see(view(up=(B,), leaving=[A], boots={B: BOOT + 3}, sinces={B: BOOT}))
+    node.hear(B, msg.Kept(id_, BOOT, 2))
+    assert id_ not in node.state.jobs
+
+
 @pytest.mark.parametrize("answer", [msg.Refused(job_id(1), False), msg.Unknown(job_id(1), BOOT, 9)])
 def test_refused_and_unknown_are_no_promise(answer: msg.Message) -> None:
     node, id_ = leaver(up=(B,))
