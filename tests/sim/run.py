@@ -227,7 +227,9 @@ def settle(world: World) -> None:
     _phase(world, "settle")
     limits, nodes = world.profile.limits, sum(node.is_alive for node in world.nodes)
     world.run_until(world.now + limits["setack_max_ms"] + max(world.profile.retries_ms) + 3000)
-    if limits["repair_after_ms"]:
+    # after these copies are made again whatever `repair-after` says (B3.4)
+    is_repaired_anyway = bool(world.nemesis.forgotten_ids) or bool(world.nemesis.counts["leave"])
+    if limits["repair_after_ms"] or is_repaired_anyway:
         world.run_until(world.now + limits["repair_after_ms"] + REPAIR_MS * nodes)
     world.watch.survey()
     has_repair = (
