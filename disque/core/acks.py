@@ -118,7 +118,9 @@ def purge_here(state: State, name: bytes, node: NodeId, boot: int, seq: int) -> 
         return 0
     state.purges_seen[node] = (boot, seq)
     for id_ in [id_ for id_, job in state.quarantine.items() if job.queue == name]:
-        thaw(state, id_)
+        aside = thaw(state, id_)
+        if aside is not None:
+            _cancel(state, aside, is_ordered=True)
     tally, queue = state.tallies.get(name), state.queues.get(name)
     if tally is None:
         return 0
