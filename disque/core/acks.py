@@ -25,6 +25,7 @@ from disque.core.ending import (
     finish,
     is_settled,
     learn_end,
+    may_return,
     new_end,
     raise_reason,
     settle,
@@ -71,8 +72,12 @@ def _known(state: State, id_: JobId) -> Job | None:
 
 
 def remember_unknown(state: State, id_: JobId, reason: Reason) -> None:
-    """An id we don't know may live elsewhere: a dummy looks for its holders (M14)."""
-    if state.view.size < 2 or id_ in state.jobs or _is_buried(state, id_):
+    """An id we don't know may live elsewhere: a dummy looks for its holders (M14).
+
+    At a node that is alone only if a machine that was forgotten may come back with a copy.
+    """
+    is_alone = state.view.size < 2 and not may_return(state.view)
+    if is_alone or id_ in state.jobs or _is_buried(state, id_):
         return
     dummy = new_end(state, id_, reason, holders=(), told=(), expires_at=id_expiry(state, id_))
     collect(state, dummy)

@@ -259,6 +259,24 @@ def test_an_ack_alone_in_the_world_is_forgotten_at_once() -> None:
     assert not node.state.jobs
 
 
+@pytest.mark.parametrize(
+    ("seen", "kind"),
+    [
+        ({}, "none"),
+        ({"forgotten": (B,)}, "dummy"),
+        ({"forgotten": (B,), "drained": (B,)}, "none"),
+        ({"cut": (B,)}, "dummy"),
+    ],
+)
+def test_who_is_alone_keeps_an_ack_only_for_a_machine_that_may_come_back(
+    seen: dict[str, tuple[NodeId, ...]], kind: str
+) -> None:
+    node = Node(view(**seen))
+    node.do(cmd.AckJob((job_id(1),)))
+    node.advance(3 * NODE_TIMEOUT_MS)
+    assert state_name(node, job_id(1)) == kind
+
+
 @pytest.mark.parametrize("first", list(Reason))
 @pytest.mark.parametrize("second", list(Reason))
 def test_of_two_reasons_the_higher_stays(first: Reason, second: Reason) -> None:
