@@ -35,6 +35,7 @@ LINGER_S = 1.0
 NOTE_EVERY_S = 60.0  # the same complaint about the same address
 NOTED_MAX = 1_000
 NODES_FILE_BYTES_MAX = 16 << 20
+NEEDS_TLS = "the bus speaks TLS here (tls-cluster)"
 
 
 class BusOwner(Protocol):
@@ -238,9 +239,12 @@ class Bus:
         host, port = dial.host, dial.bus_port
         if self._dial_map is not None:
             host, port = self._dial_map(host, port)
-        with trio.move_on_after(self._limits.dial_timeout_s):
-            return await trio.open_tcp_stream(host, port)
-        raise OSError(None, f"no connection within {self._limits.dial_timeout_s:g} s")
+        try:
+            with trio.move_on_after(self._limits.dial_timeout_s):
+                return await trio.open_tcp_stream(host, port)
+        except OSError as error:
+            raise HandshakeError(handshake.UNREACHED + _reason(error)) from None
+        raise HandshakeError(f"{handshake.UNREACHED}none within {self._limits.dial_timeout_s:g} s")
 
     async def _prove(self, link: Link, proof: DialerHandshake) -> Identity:
         with trio.move_on_after(self._limits.handshake_timeout_s):
@@ -295,11 +299,14 @@ class Bus:
             nonce=secrets.token_bytes(handshake.NONCE_BYTES),
             own_nonces=self._nonces,
         )
+        told = ""  # to the dialer, if not what our log says
         try:
             with trio.move_on_after(self._limits.handshake_timeout_s) as scope:
                 denied = None if self._is_allowed is None else self._is_allowed(remote_host)
                 if self.tls is not None:
+                    told = NEEDS_TLS
                     await link.secure(self.tls[0], is_server=True)
+                    told = ""
                 while proof.peer is None:
                     answer = proof.receive(await _wait_frame(link))
                     if denied is not None:
@@ -310,7 +317,7 @@ class Bus:
                 raise HandshakeError(f"none within {self._limits.handshake_timeout_s:g} s")
         except RemoteProtocolError as error:
             self._complain("bus_connection_refused", remote_host, reason=str(error))
-            link.send([handshake.refusal(str(error))])
+            link.send([handshake.refusal(told or str(error))])
             await link.linger(LINGER_BYTES_MAX, LINGER_S)
             return None
         reason = self._objection(proof, own, remote_host)

@@ -104,10 +104,12 @@ def move(state: State, peer: Peer, address: Address) -> None:
     """A peer lives elsewhere now: drop a link to the old place."""
     was = peer.address
     peer.address = address
+    state.changed(file=True)
+    if (was.host, was.bus_port) == (address.host, address.bus_port):
+        return
     where = nodesfile.join_host(address.host, address.bus_port)
     state.note("info", "peer_moved", id=peer.id, address=where)
-    state.changed(file=True)
-    if peer.link is not None and (was.host, was.bus_port) != (address.host, address.bus_port):
+    if peer.link is not None:
         dialing.close(state, peer)
         peer.redial.reset(state.now_ms)
 

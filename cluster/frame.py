@@ -18,6 +18,7 @@ HANDSHAKE_FRAME_BYTES_MAX = 4096  # before authentication
 FRAME_BYTES_MAX = 513 << 20  # after it: one job of 512 MiB, and room around it
 
 _LENGTH = struct.Struct(">I")
+_TLS_HELLO = b"\x16\x03"
 
 
 def encode_frame(body: bytes) -> bytes:
@@ -62,6 +63,8 @@ class FrameDecoder:
             return None
         (length,) = _LENGTH.unpack_from(self._buffer, self._start)
         if length > self.bytes_max:
+            if self._buffer.startswith(_TLS_HELLO, self._start):
+                raise RemoteProtocolError("the other side speaks TLS, this one doesn't")
             raise RemoteProtocolError(
                 f"frame of {length} bytes announced, at most {self.bytes_max} are allowed"
             )

@@ -39,7 +39,8 @@ SELF = "self:"
 DUPLICATE = "duplicate id:"
 FORGOTTEN = "forgotten by "  # then the id of who forgot
 UNKNOWN_NODE = "unknown node:"
-UNPROVED = "refused, without proof of the cluster-secret: "
+UNREACHED = "no connection: "
+UNPROVED = "refused (unproved): "
 
 _HELLO, _CHALLENGE, _PROOF, _VERDICT, _REFUSAL = 1, 2, 3, 4, 5
 
@@ -124,9 +125,7 @@ class DialerHandshake:
         said = [fields[0], fields[1]]
         proof = _mac(self._secret, "acceptor", [*self._transcript, said])
         if not hmac.compare_digest(proof, _bytes(fields[2])):
-            raise HandshakeError(
-                "wrong cluster-secret: the answerer couldn't prove that it knows ours"
-            )
+            raise HandshakeError("wrong cluster-secret: the answerer's isn't ours")
         if peer.id == self._own.id and not reason:
             reason = f"{DUPLICATE} the answerer has this node's own id {peer.id}"
         elif self._expected is not None and peer.id != self._expected and peer.id != self._own.id:
@@ -213,9 +212,7 @@ class AcceptorHandshake:
             fields[:3],
         ]
         if not hmac.compare_digest(_mac(self._secret, "dialer", transcript), _bytes(fields[3])):
-            raise HandshakeError(
-                "wrong cluster-secret: the dialer couldn't prove that it knows ours"
-            )
+            raise HandshakeError("wrong cluster-secret")
         try:
             self.expected = (
                 None if fields[1] is None else messages.node_id(fields[1], "expected id")

@@ -20,7 +20,7 @@ import trio
 
 from cluster.errors import RemoteProtocolError
 from cluster.frame import FRAME_BYTES_MAX, HANDSHAKE_FRAME_BYTES_MAX, FrameDecoder, join_frames
-from cluster.tls import TlsSession
+from cluster.tls import TlsSession, explain
 
 if TYPE_CHECKING:
     import ssl
@@ -79,8 +79,7 @@ class Link:
             raise RemoteProtocolError("the connection broke during the TLS handshake") from None
         except OSError as error:  # ssl's
             self._put(tls.own_words())
-            reason = getattr(error, "reason", None) or str(error) or "end of the stream"
-            raise RemoteProtocolError(f"TLS: {reason}") from None
+            raise RemoteProtocolError(f"TLS: {explain(error)}") from None
         self._decoder.feed(meant)
         self._tls = tls
 
@@ -190,7 +189,7 @@ class Link:
             tls.feed(data)
             meant, self._has_ended = tls.decrypt()
         except OSError as error:  # ssl's: these bytes are none of its
-            self.close(f"TLS: {getattr(error, 'reason', None) or error}")
+            self.close(f"TLS: {explain(error)}")
             return False
         if words := tls.own_words():
             self._put(words)

@@ -77,7 +77,10 @@ def failed(state: State, meeting: Meeting, reason: str) -> None:
     state.handshakes_failed += 1
     state.last_failure = (nodesfile.join_host(*where), reason)
     if is_new:
-        state.note("warning", "handshake_failed", address=state.last_failure[0], reason=reason)
+        # An address in the configuration may belong to a node that starts later
+        is_awaited = meeting.give_up_at_ms is None and reason.startswith(handshake.UNREACHED)
+        level = "info" if is_awaited else "warning"
+        state.note(level, "handshake_failed", address=state.last_failure[0], reason=reason)
 
 
 def is_unasked(target: Peer | Meeting) -> bool:

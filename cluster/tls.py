@@ -10,6 +10,31 @@ from __future__ import annotations
 import ssl
 
 READ_BYTES = 1 << 16
+_NOT_TLS = "the other side doesn't speak TLS"
+_UNTRUSTED = "the other side doesn't trust our certificate"
+_NO_VERSION = "no version of TLS in common"
+_MEANINGS = {
+    "WRONG_VERSION_NUMBER": _NOT_TLS,
+    "HTTP_REQUEST": _NOT_TLS,
+    "HTTPS_PROXY_REQUEST": _NOT_TLS,
+    "TLSV1_ALERT_UNKNOWN_CA": _UNTRUSTED,
+    "SSLV3_ALERT_BAD_CERTIFICATE": _UNTRUSTED,
+    "SSLV3_ALERT_CERTIFICATE_UNKNOWN": _UNTRUSTED,
+    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "the other side shows no certificate",
+    "TLSV13_ALERT_CERTIFICATE_REQUIRED": "the other side asks for a certificate",
+    "UNSUPPORTED_PROTOCOL": _NO_VERSION,
+    "TLSV1_ALERT_PROTOCOL_VERSION": _NO_VERSION,
+    "UNEXPECTED_EOF_WHILE_READING": "the connection ended during the handshake",
+}
+
+
+def explain(error: OSError) -> str:
+    """Why TLS with the other side came to nothing, in words for a log."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"the other side's certificate isn't accepted: {error.verify_message}"
+    if isinstance(error, ssl.SSLError) and error.reason:
+        return _MEANINGS.get(error.reason, error.reason.lower().replace("_", " "))
+    return error.strerror or str(error)
 
 
 class TlsSession:

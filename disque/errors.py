@@ -21,5 +21,14 @@ class ProtocolError(DisqueError):
     """Bytes that are no RESP, or no STOMP: reply with the text, then close the connection."""
 
 
+class TlsError(ProtocolError):
+    """What comes is TLS, and nobody took it off."""
+
+    HELLO = b"\x16\x03"  # how it begins
+
+    def __init__(self) -> None:
+        super().__init__("Protocol error: TLS came, and this port doesn't speak it")
+
+
 class ConfigError(DisqueError):
     """A directive or value that can't be used; the text names both."""

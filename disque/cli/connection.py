@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import ssl
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
@@ -17,13 +18,14 @@ from disque.cli.exits import NO_CONNECTION, REFUSED
 from disque.cli.replies import ErrorReply, Reply, StreamError, plain, read_reply
 
 if TYPE_CHECKING:
-    import ssl
     from collections.abc import Callable, Sequence
 
     from disque.client.url import Tls
 
 DEFAULT_PORT = 7711
 CONNECT_S = 5.0  # for a connection, and each reply until it is logged in
+MAYBE_TLS = "; does it speak TLS? then try --tls"
+MAYBE_PLAIN = "; does it speak TLS? else leave out --tls or say disque://"
 NO_PASSWORD_HINT = "the password is taken from $DISQUE_PASSWORD, or -a"
 PIPELINE_COMMANDS_MAX = 200  # sent before their replies are read
 PIPELINE_BYTES_MAX = 4 << 20  # likewise; a single longer command goes alone
@@ -39,8 +41,10 @@ class ServerError(click.ClickException):
 
     def __init__(self, reply: ErrorReply) -> None:
         self.code = reply.text.split(b" ", 1)[0].decode("utf-8", "replace")
-        hint = f"; {NO_PASSWORD_HINT}" if self.code == "NOAUTH" else ""
-        super().__init__(reply.text.decode("utf-8", "replace") + hint)
+        text = reply.text.decode("utf-8", "replace")
+        super().__init__(
+            f"{text.rstrip('.')}; {NO_PASSWORD_HINT}" if self.code == "NOAUTH" else text
+        )
 
 
 class ConnectionFailed(click.ClickException):
@@ -107,6 +111,7 @@ class Connection:
         self.target = target
         self.address, self._socket = _open(target, connect_timeout_s)
         self._file = self._socket.makefile("rb")
+        self._is_answered = False
         try:
             self._log_in(target, protocol)
             self.set_reply_timeout(reply_timeout_s)
@@ -148,9 +153,11 @@ class Connection:
     def read(self) -> Reply:
         """The next reply, an error as a value. Raises ConnectionFailed."""
         try:
-            return read_reply(self._file)
+            reply = read_reply(self._file)
         except (OSError, StreamError) as error:
             raise self._broken(error) from error
+        self._is_answered = True
+        return reply
 
     def ask(self, *words: Word) -> Reply:
         """Send one command and return its reply, an error as a value."""
@@ -194,7 +201,9 @@ class Connection:
 
     def _broken(self, error: Exception) -> ConnectionFailed:
         reason = "no answer in time" if isinstance(error, TimeoutError) else _reason(error)
-        return ConnectionFailed(f"{self.address}: {reason}", was_sent=True)
+        is_maybe_tls = not self._is_answered and self.target.tls is None and not self.address.path
+        hint = MAYBE_TLS if is_maybe_tls else ""
+        return ConnectionFailed(f"{self.address}: {reason}{hint}", was_sent=True)
 
 
 def encode(words: Sequence[Word]) -> bytes:
@@ -233,6 +242,10 @@ def _connect(address: Address, tls: Tls | None, timeout_s: float) -> socket.sock
         return opened
     try:
         return _context(tls).wrap_socket(opened, server_hostname=address.host)
+    except ssl.SSLCertVerificationError:
+        raise
+    except OSError as error:
+        raise OSError(f"{_reason(error)}{MAYBE_PLAIN}") from None
     finally:
         # wrapped, it has been detached, and this does nothing
         opened.close()

@@ -241,7 +241,7 @@ def _sink(output: Path | None) -> Iterator[BinaryIO]:
     try:
         file = part.open("wb")
     except OSError as error:
-        raise click.FileError(str(output), error.strerror) from None
+        raise click.UsageError(f"{output} can't be written: {error.strerror}") from None
     if is_special:
         with file:
             yield file

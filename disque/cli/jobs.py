@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, TypeVar
 import attrs
 import click
 
-from disque.cli.joblist import STATES, JobView, check_id, find_jobs, job_json, look_up
-from disque.cli.render import BODY_CHARS_MAX, counted, duration, say, say_json, shown
+from disque.cli.joblist import STATES, JobView, check_id, find_jobs, job_json, look_up, name_bytes
+from disque.cli.render import BODY_CHARS_MAX, counted, duration, note, say, say_json, shown
 from disque.cli.settings import common, connection_options
 from disque.cli.survey import Survey
 from disque.cli.tables import show_table
 from disque.client import results
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from disque.cli.settings import Settings
 
@@ -27,6 +27,7 @@ COLUMNS = ("ID", "STATE", "QUEUE", "AGE", "TTL", "DUE", "TRIES", "BODY")
 NUMBERS = "AGE TTL DUE TRIES"
 OPTIONAL = ("TTL", "AGE", "TRIES", "DUE")  # left out on a narrow terminal, the first ones first
 LIMIT = 100
+REASONS_MAX = 10  # why nothing was done, one a job
 IDS_AT_ONCE = 200  # in one command
 HEX_BYTES_A_LINE = 16
 HEX_BYTES_MAX = 512
@@ -233,13 +234,29 @@ def _cancel(survey: Survey, ids: Sequence[str]) -> int:
     return survey.home.get(results.number, "CANCELJOB", *ids)
 
 
+def _why_not_requeued(view: JobView) -> str:
+    if view.state == "acked":
+        return "it is done"
+    if view.state == "wait-repl":
+        return "its copies are still being made"
+    queue = shown(name_bytes(view.best.queue) or b"")
+    story = view.best.headers
+    if {"id", "queue", "error"} <= story.keys():
+        return (
+            f"it waits in {queue} as a job of its own, that a worker's max_deliveries has made;"
+            f" to do it once more, add its body to {shown(story['queue'])}"
+        )
+    return f"it waits in {queue} already"
+
+
 @attrs.frozen
 class Verb:
-    """What can be done to several jobs; `act` returns for how many it came true."""
+    """What can be done to several jobs; `act` returns for how many it came true, `why_not` is for those not meant."""
 
     word: str
     past: str
     is_meant: Callable[[JobView], bool]
+    why_not: Callable[[JobView], str]
     act: Callable[[Survey, Sequence[str]], int]
 
 
@@ -247,9 +264,12 @@ REQUEUE = Verb(
     "requeue",
     "requeued",
     lambda view: view.state in ("delivered", "delayed") or view.best.reason is not None,
+    _why_not_requeued,
     _requeue,
 )
-CANCEL = Verb("cancel", "cancelled", lambda view: view.state != "acked", _cancel)
+CANCEL = Verb(
+    "cancel", "cancelled", lambda view: view.state != "acked", lambda _: "it is done", _cancel
+)
 
 
 def _act(
@@ -268,8 +288,13 @@ def _act(
         )
     with Survey(settings) as survey:
         views = look_up(survey, given) if given else find_jobs(survey, _name(queue), state)
-        others = {view.best.id for view in views if not verb.is_meant(view)} if given else ()
-        wanted = given or [view.best.id for view in views if verb.is_meant(view)]
+        meant, others = list[str](), dict[str, str]()
+        for view in views:
+            if verb.is_meant(view):
+                meant.append(view.best.id)
+            else:
+                others[view.best.id] = verb.why_not(view)
+        wanted = given or meant
         if not given and wanted and not is_sure:
             if not sys.stdin.isatty():
                 raise click.UsageError(
@@ -285,9 +310,21 @@ def _act(
             say_json({"jobs": len(wanted), "done": done, "nodes_silent": len(survey.silent)})
         else:
             say(f"{verb.past} {done:,} of {counted(len(wanted), 'job')}")
+            if given or not wanted:
+                unknown = dict.fromkeys(given, "no node that was asked knows it")
+                known = {**dict.fromkeys(meant), **others}
+                _tell({**others, **{id_: why for id_, why in unknown.items() if id_ not in known}})
             if not given:
                 survey.tell_silent()
         return int(not is_whole)
+
+
+def _tell(reasons: Mapping[str, str]) -> None:
+    """Why nothing was done to some jobs, to standard error; so many at most."""
+    for id_, reason in islice(reasons.items(), REASONS_MAX):
+        note(f"{id_}: {reason}")
+    if len(reasons) > REASONS_MAX:
+        note(f"and {counted(len(reasons) - REASONS_MAX, 'job')} more")
 
 
 def _ids(given: tuple[str, ...]) -> list[str]:

@@ -136,10 +136,12 @@ def drain_command(settings: Settings, queue: str, timeout: float | None, resume:
 
     New jobs are refused on all nodes (PAUSED) while workers finish what it has. The queue stays paused for input,
     unless --resume; `PAUSE queue none BCAST` lifts it. Ctrl-C and --timeout (exit status 4) end the wait, and with
-    --resume the pause.
+    --resume the pause. A queue that no node knows is an error (1), and isn't paused.
     """
     name = encoded(queue)
     with settings.connect() as connection:
+        if connection.get(results.global_queue_stats, "QSTAT", name, "GLOBAL") is None:
+            raise click.ClickException(f"no node has a queue {shown(name)}")
         before = connection.get(results.word, "PAUSE", name, "state")
         flags = "all" if before in ("out", "all") else "in"
         connection.call("PAUSE", name, flags, "BCAST")

@@ -80,14 +80,14 @@ def worker_command(
 ) -> None:
     """Run a Python function for each job of some queues.
 
-    Or a disque.client.worker.Worker as it is. The function gets a Job (id, queue, body ...). When it returns, the job
-    is acknowledged; when it raises, given back with a growing delay. Modules of the working directory count. SIGTERM
-    and Ctrl-C stop it when what is at hand is done; the log, one line a job, goes to standard error.
+    Or a disque.client.worker.Worker as it is, its URL included if it has one. The function gets a Job (id, queue, body
+    ...). When it returns, the job is acknowledged; when it raises, given back with a growing delay. Modules of the
+    working directory count. SIGTERM and Ctrl-C stop it when what is at hand is done; the log, one line a job, goes to
+    standard error.
 
     \b
       disque worker tasks:send_mail --queue mail --concurrency 20
     """
-    from disque.client.errors import AuthenticationError
     from disque.client.worker import worker_for
 
     handler = logging.StreamHandler()
@@ -99,11 +99,17 @@ def worker_command(
     logging.basicConfig(handlers=[handler], level=logging.DEBUG if verbose else logging.INFO)
     chosen = {name: value for name, value in given.items() if value is not None}
     try:
-        worker_for(target, settings.endpoint(), *queues, **chosen).run()
+        endpoint = settings.endpoint()
+        worker = worker_for(target, endpoint, *queues, **chosen)
+        own = worker.client.session.endpoint
+        if settings.names_nodes and own.addresses != endpoint.addresses:
+            nodes = ";".join(map(str, own.addresses))
+            logging.getLogger("disque.worker").warning(
+                "%s has a URL of its own, which counts: nodes=%s", target, nodes
+            )
+        worker.run()
     except ValueError as error:
         raise click.UsageError(str(error)) from None
-    except AuthenticationError as error:
-        raise click.ClickException(str(error)) from None
 
 
 @click.command("local")

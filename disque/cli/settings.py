@@ -26,6 +26,20 @@ URL_NAME = "DISQUE_URL"
 F = TypeVar("F", bound="Callable[..., Any] | click.Command")
 
 
+class PortNumber(click.IntRange):
+    """A port on the command line."""
+
+    def __init__(self) -> None:
+        super().__init__(1, PORT_MAX)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The number; it fails for anything that is no port."""
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter:
+            self.fail(f"a port is 1 to {PORT_MAX}, got {value!r}", param, ctx)
+
+
 @attrs.define
 class Settings:
     """What the options said; None where nothing was said. Lives in click's `ctx.obj`."""
@@ -61,6 +75,12 @@ class Settings:
         if self.user is not None:
             found = attrs.evolve(found, user=self.user)
         return attrs.evolve(found, tls=self._tls(found.tls))
+
+    @property
+    def names_nodes(self) -> bool:
+        """True if an option or the environment says where to connect."""
+        said = (self.host, self.port, self.socket, self.url, os.environ.get(URL_NAME))
+        return any([each is not None for each in said])
 
     def endpoint(self) -> Endpoint:
         """The same for disque.client, with the options of the URL. click.UsageError for a Unix socket."""
@@ -114,7 +134,7 @@ def connection_options(*, hidden: bool) -> Callable[[F], F]:
         _option(
             "-p",
             "--port",
-            type=click.IntRange(1, PORT_MAX),
+            type=PortNumber(),
             metavar="PORT",
             help=f"Its port ({DEFAULT_PORT}).",
             hidden=hidden,

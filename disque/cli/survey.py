@@ -124,7 +124,9 @@ class Survey:
     def tell_silent(self) -> bool:
         """Say on standard error who could not be asked; True if all could."""
         for node in self.silent:
-            note(f"not asked: {node.id[:8]} {node.address}: {node.complaint}")
+            is_named = str(node.address) in node.complaint
+            where = node.complaint if is_named else f"{node.address}: {node.complaint}"
+            note(f"not asked: {node.id[:8]}, {where}")
         if self.silent:
             note(f"{len(self.reached)} of {counted(len(self.nodes), 'node')} answered")
         return not self.silent

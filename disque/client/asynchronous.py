@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import math
+import os
 import socket
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
@@ -99,6 +100,8 @@ class TrioTransport:
                 stream = await trio.open_tcp_stream(address.host, address.port)
             except UnicodeError:
                 raise OSError(f"{address.host!r} can't be a host's name") from None
+            except OSError as error:
+                raise _plain(error) from None
         keep_alive(stream.socket)
         if self._tls is None:
             return TrioStream(stream.socket, None)
@@ -137,6 +140,14 @@ def _until(deadline: float | None) -> Iterator[None]:
         raise ConnectionAbortedError("closed by this program") from None
     except trio.BrokenResourceError as error:
         raise ConnectionError(str(error.__cause__ or error)) from error
+
+
+def _plain(error: OSError) -> OSError:
+    """Why no connection could be made: of trio's errors only the cause has it, here that of the last place it tried."""
+    cause = getattr(error.__cause__, "exceptions", [error.__cause__])[-1]
+    if not isinstance(cause, OSError) or not cause.errno:
+        return error
+    return OSError(cause.errno, os.strerror(cause.errno))
 
 
 def _method(
@@ -188,6 +199,8 @@ class AsyncClient:
 
     async def get_job(self, *queues: Name, timeout: float | None = None) -> Job | None:
         """GETJOB of one job; None if there is none in `timeout` seconds."""
+        if not queues:
+            raise ValueError("get_job needs a queue")
         return next(iter(await self.get_jobs(*queues, timeout=timeout)), None)
 
     def at(self, address: Address | str) -> AsyncClient:

@@ -188,6 +188,8 @@ class Client:
 
     def get_job(self, *queues: Name, timeout: float | None = None) -> Job | None:
         """GETJOB of one job; None if there is none in `timeout` seconds."""
+        if not queues:
+            raise ValueError("get_job needs a queue")
         return next(iter(self.get_jobs(*queues, timeout=timeout)), None)
 
     def at(self, address: Address | str) -> Client:

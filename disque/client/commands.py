@@ -26,6 +26,7 @@ Home: TypeAlias = Literal["produce", "consume"]
 
 # Milliseconds; the protocol's own 0 would be "for ever".
 _SHORTEST_MS: Final = 1
+_PRIORITY_MOST: Final = 9
 
 
 @attrs.frozen
@@ -106,14 +107,14 @@ def add_job(
     """
     options: list[Word | float] = []
     for option, value in (
-        ("REPLICATE", replicate),
+        ("REPLICATE", _count("replicate", replicate, 1)),
         ("DELAY", _whole("delay", delay)),
         ("RETRY", _whole("retry", retry)),
         ("TTL", _whole("ttl", ttl)),
-        ("MAXLEN", maxlen),
-        ("PRIORITY", priority),
-        ("MAXDELIVERIES", max_deliveries),
-        ("DEADLETTER", dead_letter),
+        ("MAXLEN", _count("maxlen", maxlen)),
+        ("PRIORITY", _count("priority", priority, 0, _PRIORITY_MOST)),
+        ("MAXDELIVERIES", _count("max_deliveries", max_deliveries)),
+        ("DEADLETTER", None if dead_letter is None else _queue(dead_letter)),
     ):
         if value is not None:
             options += (option, value)
@@ -122,7 +123,7 @@ def add_job(
     if async_:
         options.append("ASYNC")
     return Request(
-        words("ADDJOB", queue, body, _limit_ms(timeout), *options),
+        words("ADDJOB", _queue(queue), body, _limit_ms(timeout), *options),
         results.word,
         waits=timeout,
         is_idempotent=False,
@@ -137,12 +138,11 @@ def get_jobs(*queues: Name, timeout: float | None = None, count: int = 1) -> Req
     """
     if not queues:
         raise ValueError("get_jobs needs a queue")
-    if count < 1:
-        raise ValueError(f"count must be above 0, got {count}")
-    is_nohang = timeout is not None and timeout <= 0
+    _count("count", count, 1)
+    is_nohang = timeout is not None and _seconds("timeout", timeout) <= 0
     wait: tuple[Word, ...] = ("NOHANG",) if is_nohang else ("TIMEOUT", _limit_ms(timeout))
     return Request(
-        words("GETJOB", *wait, "COUNT", count, "WITHCOUNTERS", "FROM", *queues),
+        words("GETJOB", *wait, "COUNT", count, "WITHCOUNTERS", "FROM", *map(_queue, queues)),
         results.jobs,
         waits=0.0 if is_nohang else timeout,
         timeout_at=None if is_nohang or timeout is None else 2,
@@ -162,7 +162,7 @@ def fast_ack(*jobs: JobOrId) -> Request[int]:
 
 def nack_job(*jobs: JobOrId, delay: float = 0.0) -> Request[int]:
     """NACK: give jobs back, to be handed out again at once or after `delay` seconds; returns how many were."""
-    if not delay:
+    if not _seconds("delay", delay):
         return _of_jobs("NACK", jobs)
     if not 0 < delay < math.inf:
         raise ValueError(f"delay must be seconds, 0 or more, got {delay!r}")
@@ -232,36 +232,36 @@ def show(job: JobOrId) -> Request[results.JobInfo | None]:
 
 def qlen(queue: Name) -> Request[int]:
     """QLEN: jobs queued at the node that is asked."""
-    return Request(words("QLEN", queue), results.number)
+    return Request(words("QLEN", _queue(queue)), results.number)
 
 
 def global_qlen(queue: Name, *, timeout: float | None = None) -> Request[results.Tally]:
     """GLOBALQLEN: jobs queued on all nodes that answer within `timeout` (None: `cluster-ask-timeout`)."""
-    request = words("GLOBALQLEN", queue, "WITHNODES", *_asking(timeout))
+    request = words("GLOBALQLEN", _queue(queue), "WITHNODES", *_asking(timeout))
     return Request(request, results.tally, waits=timeout or 0.0)
 
 
 def qstat(queue: Name) -> Request[results.QueueStats | None]:
     """QSTAT: a queue at the node that is asked; None if it isn't known there."""
-    return Request(words("QSTAT", queue), results.queue_stats)
+    return Request(words("QSTAT", _queue(queue)), results.queue_stats)
 
 
 def global_qstat(
     queue: Name, *, timeout: float | None = None
 ) -> Request[results.GlobalQueueStats | None]:
     """QSTAT GLOBAL: a queue on all nodes that answer within `timeout`; None if none knows it."""
-    request = words("QSTAT", queue, "GLOBAL", *_asking(timeout))
+    request = words("QSTAT", _queue(queue), "GLOBAL", *_asking(timeout))
     return Request(request, results.global_queue_stats, waits=timeout or 0.0)
 
 
 def qpeek(queue: Name, count: int = 1) -> Request[list[Job]]:
     """QPEEK: the next `count` jobs at the node that is asked, untouched; a negative count: the last ones."""
-    return Request(words("QPEEK", queue, count), results.jobs)
+    return Request(words("QPEEK", _queue(queue), count), results.jobs)
 
 
 def qpurge(queue: Name, *, timeout: float | None = None) -> Request[results.Tally]:
     """QPURGE: end all jobs of a queue on all nodes that answer, once; says how many."""
-    request = words("QPURGE", queue, *_asking(timeout))
+    request = words("QPURGE", _queue(queue), *_asking(timeout))
     return Request(request, results.tally, waits=timeout or 0.0, is_idempotent=False)
 
 
@@ -270,7 +270,7 @@ def pause(
 ) -> Request[str]:
     """PAUSE: stop what goes in or out of a queue, here or (`bcast`) everywhere; returns what holds, None only asks."""
     options = ([state] if state is not None else ["state"]) + (["bcast"] if bcast else [])
-    return Request(words("PAUSE", queue, *options), results.word)
+    return Request(words("PAUSE", _queue(queue), *options), results.word)
 
 
 def qscan(
@@ -296,7 +296,7 @@ def jscan(
     cursor: int = 0, *, queue: Name | None = None, states: tuple[str, ...] = (), count: int = 100
 ) -> Request[results.Page[results.JobInfo]]:
     """JSCAN: some jobs at the node that is asked, of one queue or of these states; cursors as in qscan."""
-    options: list[Word] = [] if queue is None else ["QUEUE", queue]
+    options: list[Word] = [] if queue is None else ["QUEUE", _queue(queue)]
     for state in states:
         options += ("STATE", state)
     request = words("JSCAN", cursor, "COUNT", count, *options, "REPLY", "all")
@@ -378,6 +378,34 @@ def _id(job: JobOrId) -> str | bytes:
     raise TypeError(f"a job or its id is wanted, got {job!r}")
 
 
+def _queue(name: Name) -> Name:
+    """A queue's name: TypeError if it is no text, ValueError if it is empty."""
+    if not isinstance(name, str | bytes):
+        raise TypeError(f"a queue's name is str or bytes, got {name!r}")
+    if not name:
+        raise ValueError(f"a queue's name can't be empty, got {name!r}")
+    return name
+
+
+def _count(name: str, given: int | None, least: int = 0, most: int | None = None) -> int | None:
+    """An integer; TypeError for another type, ValueError if out of range."""
+    if given is None:
+        return None
+    if isinstance(given, bool) or not isinstance(given, int):
+        raise TypeError(f"{name} must be an int, got {given!r}")
+    if given < least or (most is not None and given > most):
+        limits = f"{least} or more" if most is None else f"{least} to {most}"
+        raise ValueError(f"{name} must be {limits}, got {given}")
+    return given
+
+
+def _seconds(name: str, given: float) -> float:
+    """A number; TypeError for anything else."""
+    if isinstance(given, bool) or not isinstance(given, int | float):
+        raise TypeError(f"{name} must be a number of seconds, got {given!r}")
+    return given
+
+
 def _asking(timeout: float | None) -> tuple[Word, ...]:
     return () if timeout is None else ("TIMEOUT", _limit_ms(timeout))
 
@@ -386,7 +414,7 @@ def _limit_ms(timeout: float | None) -> int:
     """A time limit on the wire, rounded up; None is 0, the protocol's "for ever"."""
     if timeout is None:
         return 0
-    if not 0 < timeout < math.inf:
+    if not 0 < _seconds("timeout", timeout) < math.inf:
         raise ValueError(f"timeout must be seconds above 0, or None for no limit, got {timeout!r}")
     return max(_SHORTEST_MS, math.ceil(timeout * 1000))
 
@@ -395,6 +423,6 @@ def _whole(name: str, given: float | None) -> int | None:
     """Seconds that the protocol has as an integer."""
     if given is None:
         return None
-    if not 0 <= given < math.inf or given != int(given):
+    if not 0 <= _seconds(name, given) < math.inf or given != int(given):
         raise ValueError(f"{name} must be whole seconds, 0 or more, got {given!r}")
     return int(given)

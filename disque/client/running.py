@@ -41,7 +41,22 @@ class Runner(Protocol):
 
 
 class HandlerError(Exception):
-    """What a handler in another process raised, or how that process ended: str() is its traceback's last line."""
+    """What a handler in another process raised, or how that process ended: str() is its traceback's last line.
+
+    `at` is where it was raised, `file:line`; empty if unknown.
+    """
+
+    def __init__(self, text: str, at: str = "") -> None:
+        super().__init__(text)
+        self.at = at
+
+
+def place_of(error: BaseException) -> str:
+    """Where an exception was raised, `file:line`; empty if it has not been."""
+    if isinstance(error, HandlerError):
+        return error.at
+    frames = traceback.extract_tb(error.__traceback__)
+    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
 
 
 def check_result(result: object) -> None:
@@ -132,7 +147,7 @@ class ProcessRunner:
             release()
         self._idle.append(child)
         if failure is not None:
-            raise HandlerError(failure)
+            raise HandlerError(*failure)
 
     def close(self) -> None:
         """End the processes."""
@@ -150,8 +165,8 @@ class _Child:
         self._process.start()
         theirs.close()
 
-    def work(self, function: Callable[[Job], object], job: Job) -> str | None:
-        """Block until the job is done; None, or what went wrong. HandlerError if the process died."""
+    def work(self, function: Callable[[Job], object], job: Job) -> tuple[str, str] | None:
+        """Block until the job is done; None, or what went wrong and where. HandlerError if the process died."""
         try:
             self._pipe.send((function, job))
             return self._pipe.recv()  # type: ignore[no-any-return]
@@ -177,5 +192,6 @@ def _work(pipe: Connection) -> None:
             try:
                 check_result(function(job))
             except (Exception, SystemExit) as error:  # noqa: BLE001 - a handler may raise anything
-                failure = traceback.format_exception_only(error)[-1].strip()
+                text = traceback.format_exception_only(error)[-1].strip()
+                failure = (text, place_of(error))
             pipe.send(failure)

@@ -9,6 +9,9 @@ What happens to a command:
   node; once every node has refused, the last refusal is the answer.
 - No node can be reached: once more after a pause that doubles, until `failover_timeout` is over; UnreachableError.
 
+A node that is lost is told once on the logger `disque.client`, `cannot reach node=... error=...`, and once when it
+answers again.
+
 Connections are kept for the next call. Each greets with AUTH, if there is a password, and HELLO, which tells the other
 nodes; that view is renewed on the way. A GETJOB that is given up (cancelled, interrupted) gives back what was on its
 way.
@@ -17,6 +20,7 @@ way.
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import math
 import os
@@ -31,6 +35,7 @@ from disque.client.commands import Home, Name, Request, get_jobs, hello, nack_jo
 from disque.client.connection import BadReplyError, Connection, Exchange, encode, in_batches
 from disque.client.errors import (
     AuthenticationError,
+    NotPermittedError,
     OutcomeUnknownError,
     ReplyError,
     UnreachableError,
@@ -118,12 +123,15 @@ class Session:
     ) -> None:
         self.endpoint = endpoint
         self.options = endpoint.options
+        # of the line that tells of a lost node
+        self.loss_level = logging.INFO
         self._transport = transport
         self._dice = dice or random.Random()
         self._routes = Routes(endpoint.addresses, self._dice)
         # Held for moments without waiting, so tasks may use it, too.
         self._lock = threading.Lock()
         self._idle: dict[Address, list[Connection]] = {}
+        self._lost_now: set[Address] = set()
         self._learned_at: float | None = None
         self._idle_since: float | None = None
         self._pid = os.getpid()
@@ -246,9 +254,12 @@ class Session:
                 call.fail(failure)
 
     async def _pause(self, tour: _Tour) -> None:
-        """Before all nodes are tried again. Raises AuthenticationError, or UnreachableError when time is over."""
+        """Before all nodes are tried again.
+
+        Raises AuthenticationError or NotPermittedError, or UnreachableError when time is over.
+        """
         for trouble in tour.troubles.values():
-            if isinstance(trouble, AuthenticationError):
+            if isinstance(trouble, AuthenticationError | NotPermittedError):
                 raise trouble
         now = self.now()
         if tour.give_up_at is None:
@@ -443,14 +454,25 @@ class Session:
             call.doubts(route.address, done.trouble)
 
     def _served(self, route: Route, home: Home) -> None:
+        address = route.address
         with self._lock:
             self._routes.served(route, home, self.now())
+            is_back = address in self._lost_now
+            self._lost_now.discard(address)
+        if is_back:
+            _log.info("reached again node=%s", address)
 
     def _lost(self, route: Route, error: Exception, tour: _Tour) -> None:
-        _log.info("node lost address=%s error=%s", route.address, _told(error))
-        tour.troubles[route.address] = error
+        address = route.address
+        tour.troubles[address] = error
         with self._lock:
             self._routes.lost(route, self.now())
+            is_news = address not in self._lost_now
+            self._lost_now.add(address)
+        if is_news:
+            what = "refused by" if isinstance(error, ReplyError) else "cannot reach"
+            told = json.dumps(_told(error))
+            _log.log(self.loss_level, "%s node=%s error=%s", what, address, told)
 
 
 def read(request: Request[T], reply: Any) -> T:
@@ -469,4 +491,5 @@ def _unknown(request: Request[Any], address: Address, cause: Exception) -> Outco
 
 def _told(error: Exception) -> str:
     """An exception in words; a time-out has none of its own."""
-    return str(error) or ("no reply in time" if isinstance(error, TimeoutError) else repr(error))
+    words_ = (error.strerror if isinstance(error, OSError) else None) or str(error)
+    return words_ or ("no reply in time" if isinstance(error, TimeoutError) else repr(error))

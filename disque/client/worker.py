@@ -17,9 +17,12 @@ Async functions run as tasks of trio, others in threads, or in processes if told
 that a job is run twice: a worker can die between the end of a handler and the acknowledgement.
 
 Each job is one line of the logger `disque.worker`: `job id=... queue=... outcome=acked attempt=1 took=0.012`; a failure
-is a warning and has `error=`. The facts are also the record's attribute `disque`. Outcomes: acked; failed and timeout,
-given back with `delay`; dead, moved to the dead letter queue; returned, given back unfinished when the worker ends;
-unsettled, what was to be said reached no node, and the job comes back after its RETRY.
+is a warning and has `error=`, and `at=file:line` of the raise; the traceback follows at DEBUG. The facts are also the
+record's attribute `disque`. Outcomes: acked; failed and timeout, given back with `delay`; dead, moved to the dead
+letter queue; returned, given back unfinished when the worker ends; unsettled, what was to be said reached no node, and
+the job comes back after its RETRY.
+
+A node that can't be reached is one warning of the logger `disque.client`, until it answers again.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ import importlib
 import inspect
 import json
 import logging
+import os
 import random
 import signal
 import sys
@@ -47,7 +51,7 @@ from disque.client.errors import (
     TooLateError,
 )
 from disque.client.results import Job
-from disque.client.running import ProcessRunner, Runner, TaskRunner, ThreadRunner
+from disque.client.running import ProcessRunner, Runner, TaskRunner, ThreadRunner, place_of
 from disque.client.url import Endpoint
 from disque.errors import DisqueError
 
@@ -63,6 +67,8 @@ DEAD_LETTER_TTL_S: Final = 30 * 86_400
 ERROR_CHARS_MAX: Final = 1_000
 # What may still be said about a job when the worker should have ended.
 SETTLE_S: Final = 15.0
+# Of the environment: the URL of a Worker that is given none.
+URL_NAME: Final = "DISQUE_URL"
 
 # Time doesn't mend these.
 _HOPELESS: Final = (AuthenticationError, NotPermittedError)
@@ -119,7 +125,7 @@ class Worker:
 
     def __init__(
         self,
-        url: str | Endpoint,
+        url: str | Endpoint | None = None,
         *,
         concurrency: int = 8,
         grace: float = 30.0,
@@ -129,6 +135,9 @@ class Worker:
         **options: Any,
     ) -> None:
         """`concurrency` handlers at a time, over all queues. `options` are those of `url.Options`.
+
+        Without a URL it is that of the environment, DISQUE_URL, when the worker begins; or the one that
+        `disque worker` is told.
 
         A job that was handed out `max_deliveries` times and failed is added to the queue `dead_letter` and
         acknowledged. Where producers set the limit (`add_job(max_deliveries=...)`), the broker does that better: the
@@ -143,12 +152,36 @@ class Worker:
         self.backoff = backoff
         self.max_deliveries = max_deliveries
         self.dead_letter = dead_letter
-        self.client = AsyncClient(url, **options)
+        self._options = options
+        self._client: AsyncClient | None = None
+        if url is not None:
+            self.connect(url)
         self._handlers: dict[str, Handler] = {}
         self._dice = random.Random()
         self._fetching = trio.CancelScope()
         self._handling = trio.CancelScope()
         self._is_stopping = False
+
+    @property
+    def has_url(self) -> bool:
+        """True if it is said whose jobs these are."""
+        return self._client is not None
+
+    def connect(self, url: str | Endpoint) -> None:
+        """Say whose jobs these are, before the worker begins. ValueError for a bad URL."""
+        self._client = AsyncClient(url, **self._options)
+        self._client.session.loss_level = logging.WARNING
+
+    @property
+    def client(self) -> AsyncClient:
+        """The worker's own. ValueError if there is no URL."""
+        if self._client is None:
+            url = os.environ.get(URL_NAME)
+            if not url:
+                raise ValueError(f"a worker needs a URL: Worker(url), or ${URL_NAME}")
+            self.connect(url)
+        assert self._client is not None, "it is connected"
+        return self._client
 
     def job(
         self, *queues: str, timeout: float | None = None, in_process: bool = False
@@ -173,8 +206,15 @@ class Worker:
         return register
 
     def run(self) -> None:
-        """Work until SIGTERM or SIGINT; for the main thread of a program. Raises what `serve` raises."""
-        trio.run(self._run)
+        """Work until SIGTERM or SIGINT; for the main thread of a program.
+
+        A node that doesn't let the worker in, or not to its queues, ends the program: SystemExit, with a line that
+        says so. ValueError as `serve` has it.
+        """
+        try:
+            trio.run(self._run)
+        except _HOPELESS as error:
+            raise SystemExit(f"worker ends: {error}") from None
 
     async def _run(self) -> None:
         failure: Exception | None = None
@@ -211,6 +251,7 @@ class Worker:
         """
         if not self._handlers:
             raise ValueError("a worker needs a handler: @worker.job(queue)")
+        client = self.client
         runners = {handler: handler.runner() for handler in self._handlers.values()}
         queues = ",".join(self._handlers)
         _log.info("worker started queues=%s concurrency=%d", queues, self.concurrency)
@@ -226,7 +267,7 @@ class Worker:
         finally:
             for runner in runners.values():
                 runner.close()
-            self.client.close()
+            client.close()
         if failure is not None:
             raise failure
         _log.info("worker stopped")
@@ -234,15 +275,20 @@ class Worker:
     async def _fetch(self, nursery: trio.Nursery, runners: dict[Handler, Runner]) -> None:
         places = trio.Semaphore(self.concurrency)
         queues = tuple(self._handlers)
+        trouble: type[DisqueError] | None = None
         while True:
             await places.acquire()
             jobs: list[Job] = []
             try:
                 jobs = await self.client.get_jobs(*queues, count=1 + places.value)
+                trouble = None
             except _HOPELESS:
                 raise
             except DisqueError as error:
-                _log.warning("worker can't take jobs error=%s", _spell(str(error)))
+                # told once: what is tried again and again fails again and again
+                if type(error) is not trouble:
+                    _log.warning("worker can't take jobs error=%s", _spell(str(error)))
+                trouble = type(error)
                 await trio.sleep(AGAIN_S)
             if not jobs:
                 places.release()
@@ -350,6 +396,8 @@ class Worker:
             facts["delay"] = round(task.delay, 3)
         if error is not None:
             facts["error"] = f"{type(error).__name__}: {error}"
+            if place := place_of(error):
+                facts["at"] = place
         line = " ".join([f"{name}={_spell(value)}" for name, value in facts.items()])
         is_well = task.outcome in ("acked", "returned")
         level = logging.INFO if is_well else logging.WARNING
@@ -401,7 +449,8 @@ def worker_for(
 ) -> Worker:
     """The worker that `disque worker module:name` runs: a Worker as it is, or one for a function and these queues.
 
-    `settings` are those of `Worker`. ValueError if the target can't be found, or what is given doesn't go together.
+    `url` is for a function, and for a Worker without one. `settings` are those of `Worker`. ValueError if the target
+    can't be found, or what is given doesn't go together.
     """
     found = load(target)
     if isinstance(found, Worker):
@@ -409,6 +458,8 @@ def worker_for(
             raise ValueError(
                 f"{target} is a Worker with settings of its own: leave the options out"
             )
+        if not found.has_url:
+            found.connect(url)
         return found
     if not queues:
         raise ValueError(f"{target} is a function: say whose jobs it handles with --queue")

@@ -374,7 +374,8 @@ def tell_others(
     """Say our facts to every reachable holder."""
     to = others(state, job)
     if to:
-        job.word_at = state.now_ms
+        # who takes it for queued here asks as soon as this node fails: a hand-out from now on must be told
+        job.word_at = 0 if kind is msg.Queued else state.now_ms
         send(state, to, kind(job.id, facts_of(state, job)))
 
 

@@ -258,5 +258,6 @@ def on_your_jobs(state: State, peer: NodeId, said: msg.YourJobs) -> None:
         job.ask_at = 0
         obey_lease(state, job)
     send(state, (peer,), own_word(state, job))
+    job.word_at = 0  # the giver takes it for queued here
     if job.state is JobState.ACTIVE:
         start(state, job)

@@ -148,7 +148,8 @@ class Job:
     ask_at: int = 0  # ms; don't ask for a requeue before
     ask_round: int = 0  # how often the same node answered that it has it queued
     queued_at: NodeId | None = None  # who last said it has it queued
-    word_at: int = 0  # ms; when all reachable holders last heard of us (B1.1)
+    # ms; when all reachable holders last heard of us (B1.1); 0: they must hear of the next hand-out
+    word_at: int = 0
     collect_round: int = 0  # how often SETACK was said again
     was_queued: bool = False  # the first queueing isn't announced (M10)
     is_kept_out: bool = False  # RETRY 0 and dequeued or dispatched: never queue again

@@ -86,7 +86,7 @@ class Limits:
     )
     get_queues_max: int = 5_000  # of one GETJOB: each is made, and watched, at once
     queues_max: int = 1_000_000  # no client makes more; jobs from peers always find room
-    blocked_max: int = 10_000  # GETJOBs and WAITJOBs that wait at a time
+    blocked_max: int = 1_000_000  # GETJOBs and WAITJOBs that wait at a time
     queue_idle_max_ms: int = 300_000  # empty, unwatched, unpaused queues are freed after this
     pauses_max: int = 10_000  # queues whose cluster-wide pause flags are kept (M18)
     queue_sweep_ms: int = 1_000  # how often some queues are looked at

@@ -84,7 +84,8 @@ def add_job(state: State, client: ClientId, command: cmd.AddJob) -> None:
     job.state = JobState.WAITING if is_waiting else JobState.ACTIVE
     insert(state, job)
     record_copy(state, job)
-    job.word_at = state.now_ms
+    # of a delayed job the others believe that it is queued here: see on_repl_job
+    job.word_at = 0 if job.not_before > state.now_ms else state.now_ms
     if targets:
         send(state, targets, _copy_for(state, job))
     if is_waiting:
@@ -366,6 +367,9 @@ def on_repl_job(state: State, peer: NodeId, said: msg.ReplJob) -> None:
     else:
         ask_at = state.now_ms + said.facts.due_in + said.spec.retry_ms
         job = store_copy(state, said, ask_at=ask_at)
+        if said.facts.due_in:
+            # If the node that waits for the end of its DELAY fails, another one sees to it, and not a RETRY later
+            job.queued_at = peer
         send(state, (peer,), own_word(state, job))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import attrs
@@ -14,6 +14,17 @@ from disque.client.url import DEFAULT_PORT, Tls, parse_address
 
 # Seconds while no node can be reached; Kombu and Celery go on trying by their own settings.
 FAILOVER_S: Final = 1.0
+# Those of the transport options that Kombu itself heeds.
+KOMBU_NAMES: Final = (
+    "max_retries",
+    "interval_start",
+    "interval_step",
+    "interval_max",
+    "connect_retries_timeout",
+    "polling_interval",
+    "errback",
+    "callback",
+)
 TLS_NAMES: Final = ("ca_certs", "certfile", "keyfile", "cert_reqs")
 
 
@@ -25,6 +36,9 @@ def endpoint_of(connection: Any) -> Endpoint:
     addresses = [_address(connection.hostname or "localhost", connection.port)]
     for alternate in connection.alt or ():
         parts = url_to_parts(alternate if "://" in alternate else f"disque://{alternate}")
+        if parts.query:
+            told = ", ".join(parts.query)
+            raise ValueError(f"options belong into transport options, not into the URL: {told}")
         addresses.append(Address(parts.hostname or "localhost", parts.port or DEFAULT_PORT))
     username, password = connection.userid or "", connection.password or ""
     if callable(password):
@@ -46,6 +60,16 @@ def endpoint_of(connection: Any) -> Endpoint:
         options.setdefault("connect_timeout", float(connection.connect_timeout))
     places = tuple(dict.fromkeys(addresses))
     return Endpoint(places, username, password, Options(**options), tls)
+
+
+def check_options(given: Iterable[str], of_channel: Iterable[str]) -> None:
+    """ValueError for a transport option that nobody heeds, with those that there are."""
+    ours = sorted({*of_channel, *[field.name for field in attrs.fields(Options)]})
+    if unknown := sorted({*given} - {*ours, *KOMBU_NAMES}):
+        raise ValueError(
+            f"no transport option {', '.join(map(repr, unknown))}: there are {', '.join(ours)},"
+            f" and Kombu's {', '.join(KOMBU_NAMES)}"
+        )
 
 
 def tls_of(given: Any) -> Tls:

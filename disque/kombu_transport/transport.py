@@ -38,7 +38,7 @@ from disque.errors import DisqueError
 from disque.kombu_transport.bindings import Bindings
 from disque.kombu_transport.channel import Channel
 from disque.kombu_transport.ear import Ear
-from disque.kombu_transport.endpoint import endpoint_of
+from disque.kombu_transport.endpoint import check_options, endpoint_of
 
 if TYPE_CHECKING:
     from disque.kombu_transport.channel import Declared
@@ -87,6 +87,7 @@ class Transport(virtual.Transport):
         """`client` is Kombu's Connection. ValueError if it can't be meant."""
         super().__init__(client, **kwargs)
         self.client: Any
+        check_options(client.transport_options or (), Channel.from_transport_options)
         self.endpoint = endpoint_of(client)
         self.broker = Client(self.endpoint)
         self.leases = Leases(self.broker)

@@ -12,7 +12,7 @@ until it is whole, so it is copied once, whatever the sizes of the reads.
 
 from __future__ import annotations
 
-from disque.errors import ProtocolError
+from disque.errors import ProtocolError, TlsError
 from disque.resp.inline import split_words
 
 BULK_BYTES_MAX = 512 << 20  # one argument, so the true limit of a job's body; Disque's
@@ -350,6 +350,8 @@ class Decoder:
 
     def _take_inline(self, commands: list[list[bytes]]) -> bool:
         start = self._position
+        if self._data.startswith(TlsError.HELLO, start):
+            raise TlsError
         end = self._data.find(b"\n", start, start + LINE_BYTES_MAX + 1)
         if end < 0:
             if len(self._data) - start > LINE_BYTES_MAX:

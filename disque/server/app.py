@@ -66,10 +66,13 @@ def run(config: Config, warnings: Sequence[str]) -> int:
     """Run a node until it is told to stop; returns the exit status. ConfigError if it can't start."""
     try:
         os.chdir(config.dir)
-        syslog = (config.syslog_ident, config.syslog_facility) if config.syslog_enabled else None
+    except OSError as error:
+        raise ConfigError(f"dir {config.dir}: {error.strerror}") from None
+    syslog = (config.syslog_ident, config.syslog_facility) if config.syslog_enabled else None
+    try:
         events = EventLog(path=config.logfile, level=config.loglevel, syslog=syslog)
     except OSError as error:
-        raise ConfigError(f"{error.filename}: {error.strerror}") from None
+        raise ConfigError(f"logfile {config.logfile}: {error.strerror}") from None
     for text in warnings:
         events.event("warning", "configuration", text=text)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)

@@ -242,7 +242,9 @@ class Config:
     )
     queue_name_max: int = _live(4_096, _COUNT, "The name of a queue.", unit="bytes")
     queues_max: int = _live(1_000_000, _COUNT, "Queues at a time; beyond, no new ones.")
-    blocked_clients_max: int = _live(10_000, _COUNT, "Commands that wait for a job or an outcome.")
+    blocked_clients_max: int = _live(
+        1_000_000, _COUNT, "GETJOBs, WAITJOBs and STOMP subscriptions that wait."
+    )
     cluster_frame_max: int = _live(
         513 << 20, Memory(low=64 << 10), "A frame of a peer.", unit="bytes"
     )

@@ -30,6 +30,8 @@ ENVIRONMENT_PREFIX = "DISQUE_"
 INCLUDE_DEPTH_MAX = 16  # files that include each other
 FILE_BYTES_MAX = 1 << 20  # of a configuration file
 SECRET_FILE_BYTES_MAX = 4_096
+# What programs and the tool read; a shell that has them may start a node, too.
+_OF_PROGRAMS = frozenset({"DISQUE_URL", "DISQUE_AUTH", "DISQUE_HISTORY"})
 _HINTS = {"DISQUE_PASSWORD": "; the password is DISQUE_REQUIREPASS"}
 
 
@@ -98,7 +100,7 @@ def read_environment(config: Config, environment: Mapping[str, str]) -> list[str
     """Read the variables that begin with DISQUE_; returns warnings about those that say nothing."""
     warnings = []
     for variable, text in sorted(environment.items()):
-        if not variable.startswith(ENVIRONMENT_PREFIX) or not text:
+        if not variable.startswith(ENVIRONMENT_PREFIX) or not text or variable in _OF_PROGRAMS:
             continue
         name = variable.removeprefix(ENVIRONMENT_PREFIX).lower().replace("_", "-")
         directive = DIRECTIVES.get(name)
@@ -194,10 +196,18 @@ def _assign(
 ) -> None:
     directive = DIRECTIVES.get(name.lower())
     if directive is None:
-        raise ConfigError(f"{where}: unknown directive '{name}'")
+        raise ConfigError(f"{where}: unknown directive '{name}'{_likely(name, is_file=is_file)}")
     if directive.is_file_only and not is_file:
         raise ConfigError(f"{where}: {directive.name} can only stand in the file")
     try:
         config.assign(directive, words)
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from None
+
+
+def _likely(name: str, *, is_file: bool) -> str:
+    """What may have been meant, as it is written there."""
+    import difflib  # only now: a start must be quick
+
+    near = difflib.get_close_matches(name.lower(), DIRECTIVES, n=1)
+    return f"; did you mean {'' if is_file else '--'}{near[0]}?" if near else ""

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 OOM_TEXT = "command not allowed when used memory > 'maxmemory'."
 LOADING_TEXT = "Disque is loading the dataset in memory"
 _WITH_BODIES = (GetJob, Show, QPeek, JScan)
+# What a page in somebody's browser can make it say to any port; as Redis
+_OF_HTTP = (b"post", b"host:")
 _BEFORE_AUTH = (b"auth", b"hello")  # HELLO with arguments sees to authentication itself
 
 
@@ -44,9 +46,14 @@ def execute(shell: Shell, client: Client, words: list[bytes]) -> None:
         spec = find_command(words, shell.renames)
         _check(shell, client, spec, words)
     except CommandError as error:
-        if words[0].lower() == b"quit":
+        name = words[0].lower()
+        if name == b"quit":
             client.answer(encoder.OK)
             client.close_soon()
+        elif name in _OF_HTTP:
+            reason = "a web browser may be abused to send commands"
+            shell.events.seldom("warning", "possible-attack", addr=client.address, reason=reason)
+            client.die()
         else:
             client.answer(encoder.error(error.code, str(error)))
         return

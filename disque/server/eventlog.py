@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 LEVELS = {"debug": 0, "verbose": 1, "notice": 2, "warning": 3}  # Disque's names
+SELDOM_S = 60.0
 _VALUE_CHARS_MAX = 512  # a longer value is cut: a log line stays a line
 _OF_NOTE = {"debug": "debug", "info": "notice", "warning": "warning"}
 
@@ -74,6 +75,7 @@ class EventLog:
         self._to_syslog: Callable[[str, str], None] | None = (
             _open_syslog(*syslog) if syslog else None
         )
+        self._told_at: dict[str, float] = {}  # by event
         self._sink: BinaryIO
         if path:
             self._sink = Path(path).open("ab", buffering=0)  # noqa: SIM115 - lives as long as the process
@@ -91,6 +93,13 @@ class EventLog:
         self.write(f"{stamp}.{int(now * 1000) % 1000:03d}Z {level} {text}\n")
         if self._to_syslog is not None:
             self._to_syslog(level, text)
+
+    def seldom(self, level: str, event: str, /, **facts: object) -> None:
+        """The same at most once a minute for each event: for what strangers can cause as often as they like."""
+        now = time.monotonic()
+        if now - self._told_at.get(event, -SELDOM_S) >= SELDOM_S:
+            self._told_at[event] = now
+            self.event(level, event, **facts)
 
     def note(self, level: str, event: str, facts: tuple[tuple[str, object], ...]) -> None:
         """Write an event that pure code noted (cluster.ready.Note)."""

@@ -121,7 +121,10 @@ def _check_free(port: int) -> None:
 
 def _start(options: argparse.Namespace, port: int) -> LocalNode:
     folder = Path(options.dir).absolute() / str(port)
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SystemExit(f"--dir: {folder} can't be made: {error.strerror}") from None
     words = [sys.executable, "-m", "disque.server.main", "--port", str(port), "--dir", str(folder)]
     words += ["--bind", "127.0.0.1", "--logfile", str(folder / "node.log")]
     if port != options.port:

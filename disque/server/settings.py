@@ -191,13 +191,17 @@ class Settings:
 
     def reload(self) -> None:
         """SIGHUP: certificates, files of secrets, and users are read again; what can't be used stays as it was."""
+        reasons = []
         for read in (self.reload_certificates, self._reload_secrets, self._reload_users):
             try:
                 read()
             except (CommandError, ConfigError) as error:
-                self._events.event("warning", "reload-failed", reason=error)
+                reasons.append(str(error))
         self.on_change()
-        self._events.event("notice", "reloaded")
+        if reasons:
+            self._events.event("warning", "reload-failed", reason="; ".join(reasons))
+        else:
+            self._events.event("notice", "reloaded")
 
     def _reload_secrets(self) -> None:
         config = self._config

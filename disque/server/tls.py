@@ -10,11 +10,13 @@ from __future__ import annotations
 import contextlib
 import socket
 import ssl
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
 import trio
 
+from cluster.tls import explain
 from disque.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -27,7 +29,6 @@ if TYPE_CHECKING:
 HANDSHAKE_S = 10.0
 HANDSHAKES_MAX = 500  # at a time; the oldest go
 RECORD_BYTES = 16 << 10  # what a record of TLS holds at most
-COMPLAIN_EVERY_S = 60.0
 _VERIFY = {"yes": ssl.CERT_REQUIRED, "optional": ssl.CERT_OPTIONAL, "no": ssl.CERT_NONE}
 
 
@@ -84,6 +85,8 @@ def make_contexts(config: Config) -> Contexts | None:
             if is_wanted:
                 raise ConfigError(f"{name} needs tls-cert-file (and tls-key-file)")
         return None
+    for directive in ("tls-cert-file", "tls-key-file", "tls-ca-cert-file"):
+        _check_file(directive, getattr(config, directive.replace("-", "_")))
     is_asking = config.tls_auth_clients != "no"
     if is_asking and not config.tls_ca_cert_file and (config.tls_port or config.tls_stomp_port):
         raise ConfigError(
@@ -102,6 +105,15 @@ def make_contexts(config: Config) -> Contexts | None:
             _context(config, ssl.PROTOCOL_TLS_CLIENT, ssl.CERT_REQUIRED),
         )
     return Contexts(clients, peers)
+
+
+def _check_file(directive: str, path: str) -> None:
+    """A file that isn't there is told before what it would be needed for."""
+    if path:
+        try:
+            Path(path).open("rb").close()
+        except OSError as error:
+            raise ConfigError(f"{directive} {path}: {error.strerror}") from None
 
 
 def _context(config: Config, protocol: int, verify: ssl.VerifyMode) -> ssl.SSLContext:
@@ -131,6 +143,7 @@ def _context(config: Config, protocol: int, verify: ssl.VerifyMode) -> ssl.SSLCo
 
 
 def _why(error: OSError) -> str:
+    """Why a file can't be used."""
     if isinstance(error, ssl.SSLError):
         return f"no usable PEM ({(error.reason or str(error)).lower().replace('_', ' ')})"
     return error.strerror or str(error)
@@ -146,7 +159,6 @@ class Handshakes:
         self._events = events
         self._under_way: dict[socket.socket, trio.CancelScope] = {}
         self._step = trio.Lock()
-        self._complained_at = -COMPLAIN_EVERY_S
 
     async def shake(self, sock: socket.socket, host: str) -> TlsSocket | None:
         """The same connection under TLS; None, and closed, if the other side can't or may not do that."""
@@ -168,13 +180,11 @@ class Handshakes:
                 await self._shake(secured)
                 return secured
         except OSError as error:
-            reason = _why(error)
+            reason = explain(error)
         finally:
             self._under_way.pop(secured, None)
         self._figures.tls_handshakes_failed += 1
-        if trio.current_time() - self._complained_at >= COMPLAIN_EVERY_S:
-            self._complained_at = trio.current_time()
-            self._events.event("warning", "tls-handshake-failed", host=host, reason=reason)
+        self._events.seldom("warning", "tls-handshake-failed", host=host, reason=reason)
         secured.close()
         return None
 

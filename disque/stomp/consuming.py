@@ -238,7 +238,9 @@ class Consumer:
     @property
     def due_at(self) -> int | None:
         """ms; when `due` should be called, None: not before something else happens."""
-        times = [self._look_at, *[each.again_at for each in self._refused.values()]]
+        # they lie in the order in which they were refused
+        first = next(iter(self._refused.values()), None)
+        times = [self._look_at, None if first is None else first.again_at]
         return min([at for at in times if at is not None], default=None)
 
     def due(self) -> None:

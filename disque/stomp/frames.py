@@ -18,7 +18,7 @@ from typing import Final
 import attrs
 
 from disque.core.value import value
-from disque.errors import ProtocolError
+from disque.errors import ProtocolError, TlsError
 
 _LF, _CR = 10, 13
 _NO_HEADERS: Mapping[bytes, bytes] = {}
@@ -111,7 +111,7 @@ class Decoder:
         """The next complete frames, none if there are none yet.
 
         A call that finds an error after some frames gives those and sets `error`; one that finds nothing else raises
-        it (FrameError).
+        it (FrameError, TlsError).
         """
         frames: list[Frame] = []
         if self.error is None:
@@ -120,7 +120,7 @@ class Decoder:
                     frames.append(frame)
                     if frame.command in _OPENING:
                         break
-            except FrameError as error:
+            except (FrameError, TlsError) as error:
                 self.error = error
                 self._data = bytearray()
                 self._position = 0
@@ -174,6 +174,8 @@ class Decoder:
         most, end = self._limits.head_bytes_max, at if at >= 0 else len(data)
         # Of two faults the first one counts, however the bytes came
         if data.find(b"\0", start, min(end, start + most + 1)) >= 0:
+            if data.startswith(TlsError.HELLO, start):
+                raise TlsError
             raise FrameError("a NUL before the blank line that ends the headers")
         if end - start > most:
             raise FrameError(f"command and headers take more than {most} bytes")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from disque.client.worker import Worker
 from disque.server.configfile import load
 from tests.system.nodes import ROOT, Node, Resp, wait_until
 
@@ -50,6 +51,18 @@ def logged_in(node: Node, *words: str) -> Resp:
     client = node.connect()
     assert client.call("AUTH", *words) == "OK"
     return client
+
+
+@pytest.mark.parametrize(
+    ("password", "complaint"), [("pass-of-worker", "NOPERM"), ("nonsense", "WRONGPASS")]
+)
+def test_a_worker_that_is_not_let_in_ends_its_program_with_one_line(
+    guarded: Node, password: str, complaint: str
+) -> None:
+    worker = Worker(f"disque://worker:{password}@127.0.0.1:{guarded.port}")
+    worker.job("payments")(print)
+    with pytest.raises(SystemExit, match=f"^worker ends: {complaint} "):
+        worker.run()
 
 
 def test_no_secret_is_ever_shown(guarded: Node) -> None:
@@ -118,9 +131,11 @@ def test_sighup_reads_users_and_passwords_again(guarded: Node, tmp_path: Path) -
         with guarded.connect() as other:
             assert other.error("AUTH", "pass-of-default") == "ERR invalid password"
             assert other.call("AUTH", "other-pass") == "OK"
+        wait_until("that is told", lambda: "reloaded" in guarded.log())
         config.write_text(text + "user broken\n")
         guarded.process.send_signal(signal.SIGHUP)
         wait_until("it is told", lambda: "reload-failed" in guarded.log())
+        assert guarded.log().count("reloaded") == 1
         with logged_in(guarded, "worker", "pass-of-worker") as again:
             assert again.call("QLEN", "mail-in") == 0
 

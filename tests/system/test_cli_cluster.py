@@ -180,6 +180,22 @@ def test_jobs_are_requeued_by_id_and_by_state(shared: Cluster, tool: Tool) -> No
     wait_until("all are queued", lambda: a.call("GLOBALQLEN", "requeue") == 3)
     again = tool(a, "jobs", "requeue", ids[0])
     assert (again.status, again.text) == (1, "requeued 0 of 1 job\n")
+    assert again.err == f"{ids[0]}: it waits in requeue already\n"
+
+
+def test_requeue_says_why_it_did_nothing(shared: Cluster, tool: Tool) -> None:
+    a, *_ = shared.nodes
+    done, story = (
+        add(a, "why"),
+        ("HEADER", "id", "old", "HEADER", "queue", "mail", "HEADER", "error", "e"),
+    )
+    a.call("ACKJOB", done)
+    letter = add(a, "why-letters", "x", *story)
+    told = tool(a, "jobs", "requeue", letter, done).err.splitlines()
+    assert told[0].startswith(f"{letter}: it waits in why-letters as a job of its own, ")
+    assert told[0].endswith("add its body to mail")
+    assert told[1].removeprefix(f"{done}: ") in ("it is done", "no node that was asked knows it")
+    assert "it waits in why-letters" in tool(a, "jobs", "requeue", "-q", "why-letters").err
 
 
 def test_dead_letters_go_back_into_their_queue(shared: Cluster, tool: Tool) -> None:
@@ -204,6 +220,13 @@ def test_jobs_are_cancelled_by_ids_of_standard_input_and_by_queue(
     assert tool.ok(a, "jobs", "cancel", "-", stdin=some).text == "cancelled 2 of 2 jobs\n"
     assert tool.ok(a, "jobs", "cancel", "-q", "cancel", "-y").text == "cancelled 2 of 2 jobs\n"
     assert a.call("GLOBALQLEN", "cancel") == 0
+
+
+def test_drain_of_a_queue_that_no_node_has_pauses_nothing(shared: Cluster, tool: Tool) -> None:
+    a, *_ = shared.nodes
+    done = tool(a, "drain", "typo")
+    assert (done.status, done.err) == (1, "Error: no node has a queue typo\n")
+    assert a.call("QSTAT", "typo", "GLOBAL") is None
 
 
 def test_drain_keeps_new_jobs_out_and_waits_for_the_last_one(

@@ -92,6 +92,31 @@ def test_worker_runs_a_function_for_each_job_until_it_is_told_to_stop(
     assert [line["queue"] for line in acked] == ["tasks", "tasks"]
 
 
+def test_worker_with_a_url_of_its_own_says_that_another_one_does_not_count(
+    lone: Node, tmp_path: Path, spawn_tool: Callable[..., subprocess.Popen[bytes]]
+) -> None:
+    url = f"disque://127.0.0.1:{lone.port}"
+    (tmp_path / "own.py").write_text(
+        "from disque.client.worker import Worker\n"
+        f"worker = Worker({url!r})\n"
+        "@worker.job('own')\n"
+        "def fail(job):\n    raise RuntimeError('no paper')\n"
+    )
+    process = spawn_tool("worker", "own:worker", "--url", "disque://elsewhere:1", cwd=tmp_path)
+    assert process.stderr is not None
+    first = process.stderr.readline().decode()
+    assert f"own:worker has a URL of its own, which counts: nodes=127.0.0.1:{lone.port}" in first
+    lone.call("ADDJOB", "own", "x", 0)
+    line = ""
+    while "outcome=failed" not in line:
+        line = process.stderr.readline().decode()
+        assert line, "it ended"
+    assert f"at={tmp_path / 'own.py'}:5" in line
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=WAIT_S)
+    assert process.returncode == 0
+
+
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [

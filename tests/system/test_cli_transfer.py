@@ -175,7 +175,7 @@ def test_file_that_cannot_be_written_leaves_the_old_one(
 ) -> None:
     a = shared.nodes[0]
     done = tool(a, "export", "x", "-o", str(tmp_path / "nosuch" / "file"))
-    assert done.status == 1
+    assert done.status == 2
     assert "nosuch" in done.err
     link = tmp_path / "link"
     (tmp_path / "real").write_text("old")

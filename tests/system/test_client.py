@@ -169,7 +169,7 @@ def test_errors_say_what_the_node_said(lone_client: Client) -> None:
     with pytest.raises(NotReplicatedError):
         client.add_job("q", b"x", replicate=2)
     with pytest.raises(ReplyError, match="ERR PRIORITY must be between 0 and 9"):
-        client.add_job("q", b"x", priority=10)
+        client.execute("ADDJOB", "q", "x", 0, "PRIORITY", 10)
     job_id = client.add_job("q", b"x", replicate=1)
     client.ack_job(job_id)
     with pytest.raises(JobDoneError):

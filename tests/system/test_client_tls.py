@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from disque.cli.connection import Address as CliAddress
+from disque.cli.connection import Connection, ConnectionFailed, Target
 from disque.client import AsyncClient, Client, Job, UnreachableError, commands
+from disque.client.url import Tls
 from tests.certificates import Authority
 from tests.system.nodes import Node, free_port, wait_until
 
@@ -121,3 +124,14 @@ def test_files_that_cannot_be_used_are_named_at_once(tmp_path: Path) -> None:
         Client(f"disques://localhost?tls_ca={missing}")
     with pytest.raises(ValueError, match=r"tls_cert .*missing\.pem"):
         Client("disques://localhost", tls_cert=str(missing))
+
+
+def test_the_tool_asks_whether_a_port_speaks_tls(
+    node: Node, tls_port: int, authority: Authority
+) -> None:
+    plain = Target((CliAddress(port=tls_port),))
+    with Connection(plain) as line, pytest.raises(ConnectionFailed, match="does it speak TLS"):
+        line.call("PING")
+    trusting = Target((CliAddress(port=node.port),), tls=Tls(ca=str(authority.ca)))
+    with pytest.raises(ConnectionFailed, match="leave out --tls"):
+        Connection(trusting, connect_timeout_s=1.0)

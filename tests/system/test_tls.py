@@ -124,6 +124,9 @@ def test_who_speaks_no_tls_is_closed_and_counted_and_disturbs_nobody(
         "three are counted",
         lambda: int(node.info("limits")["tls_handshakes_failed"]) == before + 3,
     )
+    told = [line for line in node.log().splitlines() if "tls-handshake-failed" in line]
+    assert len(told) == 1
+    assert told[0].endswith('host=127.0.0.1 reason="the other side doesn\'t speak TLS"')
     with TlsResp(tls_port(node), authority.client()) as client:
         assert client.call("PING") == "PONG"
 
@@ -144,6 +147,7 @@ def test_clients_must_show_a_certificate_of_the_authority(
         assert client.call("PING") == "PONG"
     with pytest.raises((OSError, EOFError)), TlsResp(port, authority.client(stranger)) as client:
         client.call("PING")
+    assert "the other side shows no certificate" in node.log()
 
 
 def test_certificates_are_read_again_at_config_set_and_at_sighup(
@@ -191,6 +195,7 @@ WRONG = [
         ["--tls-cluster", "yes", "--tls-cert-file", "{cert}", "--tls-key-file", "{key}"],
         "tls-cluster needs tls-ca-cert-file",
     ),
+    (["--tls-port", "1234", "--tls-cert-file", "none.pem"], "none.pem: No such file or directory"),
     (["--tls-cert-file", "none.pem"], "none.pem: No such file or directory"),
     (["--tls-cert-file", "{ca}"], "no usable PEM"),
     (["--tls-cert-file", "{cert}", "--tls-key-file", "{other}"], "key values mismatch"),

@@ -305,19 +305,21 @@ async def test_a_worker_that_stops_lets_handlers_end_and_takes_nothing_new(
 async def test_what_has_not_ended_when_the_grace_is_over_is_given_back_at_once(
     url: str, client: Client, log: pytest.LogCaptureFixture
 ) -> None:
-    worker, stuck = Worker(url, grace=0.1), threading.Event()
+    worker, stuck, taken = Worker(url, grace=0.1), threading.Event(), list[str]()
 
     @worker.job("q")
     async def hang(job: Job) -> None:
+        taken.append(job.id)
         await trio.sleep_forever()
 
     @worker.job("threads")
     def hang_in_thread(job: Job) -> None:
+        taken.append(job.id)
         stuck.wait(WAIT_S)
 
     ids = {add(client, retry=300), client.add_job("threads", b"x", replicate=1, retry=300)}
     async with at_work(worker):
-        await until("both are taken", lambda: client.qlen("q") + client.qlen("threads") == 0)
+        await until("both are taken", lambda: {*taken} == ids)
     assert outcomes(log) == [("returned", 1), ("returned", 1)]
     assert {job.id for job in client.get_jobs("q", "threads", timeout=1, count=2)} == ids
     stuck.set()
@@ -375,8 +377,13 @@ async def test_a_worker_waits_for_nodes_that_are_not_there_yet(
     url = f"disque://127.0.0.1:{node.port}"
     worker = Worker(url, failover_timeout=0.1)
     worker.job("q")(lambda job: None)
+    log.set_level(logging.INFO, "disque.client")
+    lost = f'cannot reach node=127.0.0.1:{node.port} error="Connection refused"'
     async with at_work(worker):
         await until("it complains", lambda: "worker can't take jobs" in log.text)
+        warnings = [each.getMessage() for each in log.records if each.levelname == "WARNING"]
+        assert warnings[0] == lost
+        assert warnings.count(lost) == 1
         await trio.to_thread.run_sync(node.start)
         with Client(url) as client:
             add(client)

@@ -6,7 +6,7 @@ import click
 import pytest
 
 from disque.cli.connection import Address, Target, parse_url
-from disque.cli.settings import Settings
+from disque.cli.settings import PortNumber, Settings
 from disque.client.url import Tls
 
 CASES = [
@@ -55,3 +55,9 @@ def test_client_gets_the_same_with_the_options_of_the_url() -> None:
     assert Settings().endpoint().tls is None
     with pytest.raises(click.UsageError, match="Unix socket"):
         Settings(socket="/run/x").endpoint()
+
+
+@pytest.mark.parametrize("text", ["abc", "0", "65536"])
+def test_what_is_no_port_is_told_as_such(text: str) -> None:
+    with pytest.raises(click.BadParameter, match=f"a port is 1 to 65535, got '{text}'"):
+        PortNumber().convert(text, None, None)

@@ -93,7 +93,18 @@ BAD: list[tuple[Callable[[], object], type[Exception], str]] = [
     (lambda: commands.add_job("q", {"a": 1}), TypeError, "got {'a': 1}"),  # type: ignore[arg-type]
     (lambda: commands.add_job("q", b"x", replicate=True), TypeError, "got True"),
     (lambda: commands.get_jobs(), ValueError, "needs a queue"),
-    (lambda: commands.get_jobs("q", count=0), ValueError, "count must be above 0, got 0"),
+    (lambda: commands.get_jobs("q", count=0), ValueError, "count must be 1 or more, got 0"),
+    (lambda: commands.get_jobs("q", timeout="5"), TypeError, "timeout must be a number"),  # type: ignore[arg-type]
+    (lambda: commands.add_job("q", b"x", timeout="5"), TypeError, "timeout must be a number"),  # type: ignore[arg-type]
+    (lambda: commands.add_job("q", b"x", retry="60"), TypeError, "retry must be a number"),  # type: ignore[arg-type]
+    (lambda: commands.add_job("q", b"x", priority="high"), TypeError, "an int, got 'high'"),  # type: ignore[arg-type]
+    (lambda: commands.add_job("q", b"x", priority=10), ValueError, "0 to 9, got 10"),
+    (lambda: commands.add_job("q", b"x", replicate=0), ValueError, "1 or more, got 0"),
+    (lambda: commands.add_job("", b"x"), ValueError, "a queue's name can't be empty"),
+    (lambda: commands.add_job("q", b"x", dead_letter=""), ValueError, "can't be empty"),
+    (lambda: commands.get_jobs("q", ""), ValueError, "a queue's name can't be empty"),
+    (lambda: commands.qlen(5), TypeError, "a queue's name is str or bytes, got 5"),  # type: ignore[arg-type]
+    (lambda: Client("disque://a").get_job(), ValueError, "get_job needs a queue"),
     (lambda: commands.nack_job(ID, delay=-1), ValueError, "delay must be seconds"),
     (lambda: commands.ack_job(5), TypeError, "a job or its id is wanted, got 5"),  # type: ignore[arg-type]
     (lambda: commands.wait_jobs(), ValueError, "needs a job"),

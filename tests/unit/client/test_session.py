@@ -12,6 +12,7 @@ from disque.client import commands as cmd
 from disque.client.errors import (
     AuthenticationError,
     LeavingError,
+    NotPermittedError,
     NotReplicatedError,
     OutcomeUnknownError,
     QueuePausedError,
@@ -260,7 +261,10 @@ def test_all_nodes_loading_are_waited_for() -> None:
     assert run(session.call(cmd.ping())) is None
 
 
-def test_a_wrong_password_is_said_at_once_and_a_right_one_is_given_on_each_connection() -> None:
+def test_a_wrong_password_is_said_at_once_and_a_right_one_is_given_on_each_connection(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", "disque.client")
     nodes = cluster(2)
     for node in nodes:
         node.password = b"right"
@@ -268,9 +272,37 @@ def test_a_wrong_password_is_said_at_once_and_a_right_one_is_given_on_each_conne
     with pytest.raises(AuthenticationError, match="invalid password"):
         run(session.call(cmd.ping()))
     assert world.pauses == []
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) == len(nodes)
+    assert all(f"refused by node={node.address} error=" in "".join(told) for node in nodes)
     session, _ = session_with(nodes, password="right")
     run(session.call(cmd.ping()))
     assert sum(asked(nodes)) == 1
+
+
+def test_a_lost_node_is_told_once_until_it_is_back(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "disque.client")
+    (node,) = nodes = cluster(1)
+    session, _ = session_with(nodes)
+    for is_down in (True, False, True):
+        node.is_down = is_down
+        if is_down:
+            with pytest.raises(UnreachableError):
+                run(session.call(cmd.ping()))
+        else:
+            run(session.call(cmd.ping()))
+    told = [record.getMessage().split(" error=")[0] for record in caplog.records]
+    lost = f"cannot reach node={node.address}"
+    assert told == [lost, f"reached again node={node.address}", lost]
+
+
+def test_a_user_who_may_not_even_say_hello_is_told_so_at_once() -> None:
+    nodes = cluster(1)
+    nodes[0].hello_error = b"-NOPERM this user may not HELLO\r\n"
+    session, world = session_with(nodes)
+    with pytest.raises(NotPermittedError, match="may not HELLO"):
+        run(session.call(cmd.ping()))
+    assert world.pauses == []
 
 
 def test_a_password_for_a_node_that_has_none_does_no_harm() -> None:

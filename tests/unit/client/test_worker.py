@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pathlib
 import sys
 import threading
 from collections.abc import Callable
@@ -13,8 +14,15 @@ import trio
 import trio.testing
 
 from disque.client.results import Job
-from disque.client.running import ProcessRunner, TaskRunner, ThreadRunner
+from disque.client.running import (
+    HandlerError,
+    ProcessRunner,
+    TaskRunner,
+    ThreadRunner,
+    place_of,
+)
 from disque.client.worker import Worker, is_async, load, worker_for
+from tests.system import handlers
 
 URL = "disque://127.0.0.1:1"
 JOB = Job("id", "q", b"x")
@@ -76,6 +84,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     (tmp_path / "handlers_of_this_test.py").write_text(
         "from disque.client.worker import Worker\n"
         f"worker = Worker({URL!r})\n"
+        "free = Worker(concurrency=2)\n"
         "class Group:\n    @staticmethod\n    def run(job): ...\n"
         "number = 1\n"
     )
@@ -113,6 +122,20 @@ def test_a_target_that_is_none_is_named(module: str, target: str, complaint: str
 def test_a_worker_with_settings_of_its_own_takes_no_others(module: str) -> None:
     with pytest.raises(ValueError, match="leave the options out"):
         worker_for(f"{module}:worker", URL, "q")
+
+
+def test_a_worker_without_a_url_takes_the_one_it_is_told_or_that_of_the_environment(
+    module: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("DISQUE_URL", raising=False)
+    told = worker_for(f"{module}:free", "disque://a:1")
+    assert [str(each) for each in told.client.session.addresses] == ["a:1"]
+    worker = Worker()
+    worker.job("q")(handler)
+    with pytest.raises(ValueError, match="a worker needs a URL"):
+        worker.run()
+    monkeypatch.setenv("DISQUE_URL", "disque://b:2")
+    assert [str(each) for each in worker.client.session.addresses] == ["b:2"]
 
 
 def test_a_module_that_cannot_import_something_says_what(module: str) -> None:
@@ -163,3 +186,14 @@ async def test_a_thread_frees_its_place_once_and_its_error_comes_out() -> None:
         await ThreadRunner(fail).run(JOB, lambda: freed.append(None))
     await trio.testing.wait_all_tasks_blocked()
     assert len(freed) == 1
+
+
+async def test_a_process_tells_what_was_raised_and_where(tmp_path: Path) -> None:
+    runner = ProcessRunner(handlers.note)
+    job = Job("id", "q", str(tmp_path / "nosuch" / "file").encode())
+    try:
+        with pytest.raises(HandlerError, match=r"^FileNotFoundError: ") as caught:
+            await runner.run(job, lambda: None)
+    finally:
+        runner.close()
+    assert place_of(caught.value).startswith(f"{pathlib.__file__}:")

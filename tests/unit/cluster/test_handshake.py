@@ -181,7 +181,7 @@ def test_proven_refusal_tells_its_reason():
 def test_unproved_refusal_can_t_look_like_a_proven_one():
     left = dialer()
     left.start()
-    with pytest.raises(HandshakeError, match=r"^refused, without proof") as caught:
+    with pytest.raises(HandshakeError, match=r"^refused \(unproved\): forgotten by") as caught:
         left.receive(handshake.refusal(f"{handshake.FORGOTTEN}{A.id}\n"))
     assert "\n" not in str(caught.value)
 

@@ -121,13 +121,16 @@ def test_meet_is_given_up_after_three_minutes_and_the_failure_is_told():
     world.run(2_000)
     statistics = a.membership.statistics()
     assert (statistics.known_nodes, statistics.handshakes_pending) == (1, 0)
-    assert statistics.last_handshake_failure == ("10.0.0.9:17711", "Connection refused")
+    assert statistics.last_handshake_failure == (
+        "10.0.0.9:17711",
+        "no connection: Connection refused",
+    )
     assert statistics.handshakes_failed > 20
     assert a.events("handshake_failed") == [
-        {"address": "10.0.0.9:17711", "reason": "Connection refused"}
+        {"address": "10.0.0.9:17711", "reason": "no connection: Connection refused"}
     ]
     assert a.events("meet_given_up") == [
-        {"address": "10.0.0.9:17711", "reason": "Connection refused"}
+        {"address": "10.0.0.9:17711", "reason": "no connection: Connection refused"}
     ]
     assert a.membership.next_wakeup_ms() is None
 
@@ -141,6 +144,28 @@ def test_sticky_meet_is_tried_for_ever():
     world.run(3_000)
     assert world.is_mesh([a, b])
     assert a.membership.statistics().handshakes_pending == 0
+    assert [note.level for note in a.notes if note.event == "handshake_failed"] == ["info"]
+
+
+def test_sticky_meet_that_is_refused_is_a_warning():
+    world = World()
+    a, b = world.add("a"), world.add("b")
+    b.secret = b"other"
+    a.membership.meet(b.host, BUS_PORT, is_sticky=True)
+    world.run(3_000)
+    assert [note.level for note in a.notes if note.event == "handshake_failed"] == ["warning"]
+
+
+def test_both_meet_each_other_and_nobody_has_moved():
+    world = World()
+    a, b = world.add("a"), world.add("b")
+    for one, other in ((a, b), (b, a)):
+        one.membership.meet(other.host, BUS_PORT, is_sticky=True)
+    world.run(3_000)
+    assert world.is_mesh([a, b])
+    for node in (a, b):
+        assert len(node.events("peer_joined")) == 1
+        assert node.events("peer_moved") == []
 
 
 def test_meet_of_the_own_address_is_harmless():

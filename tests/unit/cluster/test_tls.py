@@ -8,7 +8,7 @@ import ssl
 import pytest
 import trio
 
-from cluster.bus import BusLimits
+from cluster.bus import NEEDS_TLS, BusLimits
 from cluster.errors import RemoteProtocolError
 from cluster.frame import encode_frame
 from cluster.link import LinkLimits
@@ -173,6 +173,14 @@ async def test_nodes_of_another_authority_or_without_tls_stay_out(
         assert a.reaches()
         assert stranger.reaches()
         assert plain.reaches()
+        # Each side says in words what was wrong
+        told = {each: str(each.events("handshake_failed")[0]["reason"]) for each in (a, plain)}
+        assert told[plain] == f"refused (unproved): {NEEDS_TLS}"
+        assert told[a] == "TLS: the other side doesn't speak TLS"
+        (complaint,) = plain.events("bus_connection_refused")
+        assert complaint["reason"] == "the other side speaks TLS, this one doesn't"
+        (complaint,) = a.events("bus_connection_refused")
+        assert complaint["reason"] == "TLS: the other side doesn't trust our certificate"
 
 
 async def test_tls_that_is_never_spoken_times_out(ours: Contexts) -> None:

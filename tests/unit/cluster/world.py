@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from cluster import nodesfile
+from cluster import handshake, nodesfile
 from cluster.handshake import AcceptorHandshake, DialerHandshake, HandshakeError
 from cluster.membership import Membership, MembershipConfig
 from cluster.nodeid import NodeId, node_id_from_bytes
@@ -211,7 +211,7 @@ class World:
             (n for n in self._up() if n.host == dial.host and dial.bus_port == BUS_PORT), None
         )
         if acceptor is None or (node.name, acceptor.name) in self.cuts:
-            node.membership.dial_failed(dial.dial, "Connection refused")
+            node.membership.dial_failed(dial.dial, f"{handshake.UNREACHED}Connection refused")
             return
         own = node.membership.identity
         left = DialerHandshake(

@@ -228,16 +228,26 @@ def test_the_first_holders_hear_of_a_lease_only_if_their_last_word_is_old_or_del
     """B1.1."""
     node = Node(view(up=(B,)))
     for wait_ms, limit, is_told in ((0, 0, False), (RETRY_MS // 10, 0, True), (0, 3, True)):
-        node.hear(
-            B,
-            msg.YourJobs(
-                job_id(wait_ms + limit), spec(max_deliveries=limit), CTIME, b"", facts(A, B)
-            ),
-        )
+        node.add(replicate=2, is_async=True, retry_ms=RETRY_MS, max_deliveries=limit)
         node.advance(wait_ms)
         node.clear()
         node.get()
         assert bool(node.told(msg.Leased, to=B)) == is_told
+
+
+def test_who_takes_a_job_for_queued_here_hears_of_its_hand_out() -> None:
+    """B1.1, B1.5: else it would be offered again as soon as this node fails, not at the end of its lease (U09)."""
+    node = Node(view(up=(B,)))
+    given, again = job_id(1), job_id(2)
+    node.hear(B, msg.YourJobs(given, spec(), CTIME, b"", facts(A, B)))
+    node.hear(B, copy(again, A, B))
+    node.do(cmd.Enqueue((again,)))
+    node.get(count=2)
+    node.clear()
+    node.do(cmd.Nack((again,)))
+    assert node.told(msg.Queued, to=B)
+    node.get()
+    assert [each.id for each in node.told(msg.Leased, to=B)] == [again]
 
 
 def test_a_limited_job_has_its_hand_out_in_the_log_before_the_reply() -> None:

@@ -70,6 +70,19 @@ def test_transport_options_that_the_client_knows_reach_it() -> None:
     )
 
 
+def test_an_option_that_nobody_heeds_is_refused_by_name() -> None:
+    known = {"max_retries": 3, "visibility_timeout": 5, "discover": False, "body_encoding": None}
+    assert kombu.Connection("disque://a:1", transport_options=known).transport is not None
+    connection = kombu.Connection("disque://a:1", transport_options={"visibilty_timeout": 5})
+    with pytest.raises(ValueError, match="no transport option 'visibilty_timeout': there are"):
+        _ = connection.transport
+
+
+def test_options_in_the_url_are_refused_not_ignored() -> None:
+    with pytest.raises(ValueError, match=r"belong into transport options, .*: discover"):
+        endpoint_of(kombu.Connection("disque://a:1;disque://b:2?discover=no"))
+
+
 def test_an_option_that_can_t_be_meant_is_refused() -> None:
     connection = kombu.Connection("disque://a:1", transport_options={"reply_timeout": -1})
     with pytest.raises(ValueError, match="reply_timeout"):

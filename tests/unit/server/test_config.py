@@ -110,7 +110,7 @@ def test_files_that_include_each_other_for_ever_are_refused(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("line", "text"),
     [
-        ("prot 1", "unknown directive 'prot'"),
+        ("prot 1", "unknown directive 'prot'; did you mean port?"),
         ("port", "port takes one value, got 0"),
         ("port 1 2", "port takes one value, got 2"),
         ("port x", "port must be a number between 1 and 65535, got 'x'"),
@@ -198,6 +198,9 @@ def test_unknown_variables_and_service_links_are_warnings() -> None:
             "DISQUE_PORT": "tcp://10.0.0.1:7711",
             "DISQUE_SERVICE_HOST": "10.0.0.1",
             "DISQUE_PASSWORD": "hidden",
+            "DISQUE_URL": "disque://127.0.0.1",
+            "DISQUE_AUTH": "hidden",
+            "DISQUE_HISTORY": "/history",
             "DISQUE_RENAME_COMMAND": "a b",
             "DISQUE_REQUIREPASS": "",
             "DISQUE_CLUSTER_JOIN": "one two:7712",

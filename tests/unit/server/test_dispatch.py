@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from disque.server import dispatch
+from disque.server.eventlog import EventLog
 from tests.unit.server.world import World, running
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 OOM = b"-OOM command not allowed when used memory > 'maxmemory'.\r\n"
 
@@ -76,3 +82,33 @@ async def test_resetstat_starts_all_counters_anew() -> None:
         await peer.ask(b"CONFIG RESETSTAT\r\n", b"+OK\r\n")
         assert world.clients.sent_bytes() == 5
         assert world.shell.figures.usages.keys() == {b"config"}
+
+
+@pytest.mark.parametrize("word", [b"POST", b"post", b"Host:", b"HOST:"])
+async def test_what_a_browser_says_ends_the_connection_at_once(word: bytes, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    async with running() as world:
+        world.shell.events = EventLog(path=str(log))
+        for _ in range(2):
+            peer = world.connect()
+            await peer.send(b"PING\r\n" + word + b" / HTTP/1.1\r\nADDJOB q b 0\r\n")
+            await peer.expect_end()
+        assert world.shell.broker.engine.statistics().registered_jobs == 0
+        world.shell.events.close()
+    (line,) = log.read_text().splitlines()
+    assert "warning possible-attack addr=" in line
+
+
+async def test_tls_on_a_plain_port_is_closed_and_told_in_the_log(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    async with running() as world:
+        events = world.clients._events = EventLog(path=str(log))
+        peer = world.connect()
+        await peer.send(b"\x16")
+        await peer.ask(
+            b"\x03\x01\x02\x00\x01",
+            b"-ERR Protocol error: TLS came, and this port doesn't speak it\r\n",
+        )
+        await peer.expect_end()
+        events.close()
+    assert "warning tls-on-plain-port addr=" in log.read_text()

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from disque.server import local
+from tests.system.nodes import free_port
 
 
 def test_steps_go_to_three_nodes_in_turn() -> None:
@@ -60,3 +61,9 @@ def test_impossible_number_is_told(
     with pytest.raises(SystemExit):
         local.main(flags)
     assert complaint in capsys.readouterr().err
+
+
+def test_a_folder_that_cannot_be_made_is_told_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(SystemExit, match=r"^--dir: .*/file/\d+ can't be made: Not a directory$"):
+        local.main(["--nodes", "1", "--port", str(free_port()), "--dir", str(tmp_path / "file")])

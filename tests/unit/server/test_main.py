@@ -21,7 +21,12 @@ def test_help_names_every_directive() -> None:
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (["--nosuch", "1"], "--nosuch: unknown directive 'nosuch'"),
+        (["--nosuch", "1"], "--nosuch: unknown directive 'nosuch'\n"),
+        (["--prot", "1"], "--prot: unknown directive 'prot'; did you mean --port?\n"),
+        (
+            ["--logfile", "/nonexistent/log"],
+            "logfile /nonexistent/log: No such file or directory\n",
+        ),
         (["--daemonize", "yes"], "daemonize yes "),
     ],
 )

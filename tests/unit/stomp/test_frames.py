@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from disque.errors import TlsError
 from disque.stomp.frames import (
     Decoder,
     Frame,
@@ -207,6 +208,15 @@ WRONG = [
 def test_what_is_no_frame_is_told(wire: bytes, text: str) -> None:
     with pytest.raises(FrameError, match=text):
         decode(wire)
+
+
+def test_tls_is_known_as_such() -> None:
+    made = decoder()
+    made.feed(b"\x16\x03\x01")
+    assert made.take() == []
+    made.feed(b"\x02\x00")
+    with pytest.raises(TlsError):
+        made.take()
 
 
 def test_frames_before_an_error_come_first() -> None:
