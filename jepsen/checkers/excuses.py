@@ -55,14 +55,20 @@ def _is_ended(index: Index, life: Life) -> bool:
 
 
 def is_purged(index: Index, life: Life) -> bool:
-    """Its queue was purged when it may have been there: added before the purge ended, and frames take their time."""
+    """Its queue was purged when it may have been there."""
+    return bool(purged_from(index, life))
+
+
+def purged_from(index: Index, life: Life) -> list[int]:
+    """When purges that may have met it began: added before the purge ended, and frames take their time."""
     facts = index.bounds.facts_ms * MS
-    return any(
-        purge.queue in (life.queue, life.dead)
+    return [
+        purge.begun_at
+        for purge in index.purges
+        if purge.queue in (life.queue, life.dead)
         and purge.type != FAIL
         and life.begun_at <= purge.ended_at + facts
-        for purge in index.purges
-    )
+    ]
 
 
 def _is_wiped(index: Index, life: Life) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from jepsen.checkers.base import MS, Finding, Result
+from jepsen.checkers.excuses import purged_from
 from jepsen.checkers.faults import FOREVER
 from jepsen.checkers.lives import Ask, Delivery, Index, Life
 from jepsen.history import ENDING, FAIL, OK
@@ -88,7 +89,8 @@ def _too_late(index: Index, life: Life, asks: dict[str, list[Ask]]) -> Iterator[
     empty = asks.get(life.queue)
     if not empty or life.limit:
         return
-    end = min((o.begun_at for o in life.orders if o.f in MOVES and o.type != FAIL), default=FOREVER)
+    moves = [o.begun_at for o in life.orders if o.f in MOVES and o.type != FAIL]
+    end = min([*moves, *purged_from(index, life)], default=FOREVER)
     if life.deliveries and end <= life.deliveries[0].at + life.retry and _is_prompt(index, life):
         return
     due = max(life.ended_at, life.begun_at + life.delay)

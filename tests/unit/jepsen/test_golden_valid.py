@@ -193,6 +193,15 @@ def gone_with_the_last_who_stayed(tale: Tale) -> None:
         tale.nemesis("join", 26_000 + number, {"target": node, "proven": True})
 
 
+def purged_while_a_worker_had_it(tale: Tale) -> None:
+    """Nobody who asks later gets it, and nobody should."""
+    tale.add(1, 20_000, queue="p", retry=1)
+    tale.get([1], 20_100, queue="p")
+    tale.purge(20_500, "p")
+    for at in (40_000, 46_000, 52_000):
+        tale.get([], at, queue="p")
+
+
 def a_node_is_away(tale: Tale) -> None:
     """A full disk of snapshots during a cut: views differ, as they may."""
     halves = {node: ["n1", "n2"] if node in ("n1", "n2") else ["n3", "n4", "n5"] for node in NODES}
@@ -322,6 +331,7 @@ VALID: list[Story] = [
     acked_by_a_wiped_node,
     in_order,
     a_node_leaves,
+    purged_while_a_worker_had_it,
     gone_with_the_last_who_stayed,
     a_node_is_away,
 ]
