@@ -377,7 +377,7 @@ def test_u26_ping_and_the_fields_of_show(client: Resp) -> None:
     assert b" ".join(shown[::2]) == (
         b"id queue state repl ttl ctime delay retry nacks additional-deliveries nodes-delivered "
         b"nodes-confirmed next-requeue-within next-awake-within body priority max-deliveries "
-        b"deliveries dead-letter reason headers"
+        b"deliveries dead-letter reason headers own-queue"
     )
 
 

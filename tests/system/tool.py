@@ -9,6 +9,7 @@ import os
 import pty
 import re
 import select
+import signal
 import struct
 import subprocess
 import sys
@@ -83,7 +84,8 @@ def clean_environment(**more: str) -> dict[str, str]:
 
 
 def spawn(*words: str, **more: Any) -> subprocess.Popen[bytes]:
-    """Start `disque WORDS` as a process with pipes and nothing to read."""
+    """Start `disque WORDS` as a process with pipes and nothing to read; it hears Ctrl-C even if we are deaf to it."""
+    more.setdefault("preexec_fn", hear_interrupts)
     return subprocess.Popen(
         [*TOOL, *words],
         stdin=subprocess.DEVNULL,
@@ -92,6 +94,17 @@ def spawn(*words: str, **more: Any) -> subprocess.Popen[bytes]:
         env=clean_environment(),
         **more,
     )
+
+
+def hear_interrupts() -> None:
+    """What a shell starts in the background comes with SIGINT ignored, and so do its children."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def _take_terminal() -> None:
+    """So that Ctrl-C reaches it."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    hear_interrupts()
 
 
 class Terminal:
@@ -107,8 +120,7 @@ class Terminal:
             stderr=theirs,
             env=clean_environment(TERM="xterm", PROMPT_TOOLKIT_NO_CPR="1", **environment),
             start_new_session=True,
-            # so that Ctrl-C reaches it
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+            preexec_fn=_take_terminal,
         )
         os.close(theirs)
         self._seen = ""
