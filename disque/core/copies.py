@@ -142,6 +142,7 @@ def take_out(state: State, job: Job, event: Event) -> JobQueue:
     """Take a queued copy out of its queue; returns the queue."""
     queue = state.queues[job.queue]
     queue.jobs.remove(job)
+    state.orders.pop(job.id, None)
     shift(state, job, event)
     return queue
 
@@ -291,8 +292,11 @@ def stamps(job: Job) -> dict[NodeId, int]:
     return {node: stamp for node, (stamp, _) in job.leases.items()}
 
 
-def has_news_for(state: State, job: Job, facts: msg.Facts) -> bool:
-    """True if, after the merge, we know something of a live job that these facts don't (M22)."""
+def has_news_for(state: State, peer: NodeId, job: Job, facts: msg.Facts) -> bool:
+    """True if, after the merge, we know something of a live job that these facts of a peer don't (M22).
+
+    Of its own lease it knows best: told late, it would go on here after its end there, and be news for ever.
+    """
     if len(job.holders) > len(facts.holders) or job.dispatches != facts.dispatches:
         return True
     if job.nacks != facts.nacks or job.covered != facts.covered:
@@ -300,7 +304,7 @@ def has_news_for(state: State, job: Job, facts: msg.Facts) -> bool:
     if not _is_same_burial(job.burials, facts.burials) and job.burials is not None:
         return True
     return any(
-        end > state.now_ms and stamp > facts.leases.get(node, (-1, 0))[0]
+        node != peer and end > state.now_ms and stamp > facts.leases.get(node, (-1, 0))[0]
         for node, (stamp, end) in job.leases.items()
     )
 

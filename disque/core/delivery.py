@@ -164,7 +164,6 @@ def dispatch(state: State, job: Job, *, with_counters: bool) -> Delivery:
     body = job.body
     assert body is not None, f"{job.id!r} is queued without a body"
     queue = take_out(state, job, Event.DISPATCH)
-    state.orders.pop(job.id, None)
     queue.jobs_out += 1
     queue.accessed_at = state.now_ms
     _count_delivery(state, job)

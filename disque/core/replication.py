@@ -381,7 +381,7 @@ def _another_copy(state: State, peer: NodeId, job: Job, said: msg.ReplJob) -> No
     obey_lease(state, job)
     if state.self_id in job.claims:
         send(state, (peer,), own_word(state, job))
-    if has_news_for(state, job, said.facts):
+    if has_news_for(state, peer, job, said.facts):
         send(state, (peer,), msg.Told(job.id, facts_of(state, job)))
 
 

@@ -158,7 +158,9 @@ def _void_unheard(state: State, job: Job) -> None:
         for node, (stamp, end) in job.leases.items()
         if node != state.self_id and end > now and stamp > job.covered.get(node, -1)
     }
-    if now >= state.orders[job.id] or job.is_done:
+    is_here = job.state is JobState.QUEUED or job.is_held
+    if now >= state.orders[job.id] or not is_here:
+        # the order is over, or has served: who has the job now was given it after that
         del state.orders[job.id]
     elif unheard:
         del state.orders[job.id]
@@ -214,7 +216,7 @@ def on_queued(state: State, peer: NodeId, said: msg.Queued | msg.Told) -> None:
     if job is None:
         return
     if job.lease_end() > state.now_ms:
-        if has_news_for(state, job, said.facts):
+        if has_news_for(state, peer, job, said.facts):
             _say(state, peer, job, msg.Leased)
         return
     if job.state is JobState.WAITING:
@@ -229,7 +231,7 @@ def on_queued(state: State, peer: NodeId, said: msg.Queued | msg.Told) -> None:
             return
         unqueue(state, job)
         _say(state, peer, job, msg.Told)
-    elif has_news_for(state, job, said.facts):
+    elif has_news_for(state, peer, job, said.facts):
         _say(state, peer, job, msg.Told)
     _leave_to(state, job, peer)
 
@@ -333,7 +335,7 @@ def on_told(state: State, peer: NodeId, said: msg.Told) -> None:
 
 def _answer_news(state: State, peer: NodeId, job: Job, facts: msg.Facts) -> None:
     """Answer facts with facts only if they are news for the sender (M22)."""
-    if has_news_for(state, job, facts):
+    if has_news_for(state, peer, job, facts):
         _say(state, peer, job, msg.Told)
 
 

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
+from cluster.nodeid import NodeId
 from disque.core import copies, merge
 from disque.core import messages as msg
 from disque.core.job import Burials, Job, JobState, Reason
@@ -360,7 +361,8 @@ def test_an_answer_is_given_if_and_only_if_it_is_news_for_the_sender(
     node = Node()
     facts = said(node, theirs)
     copies.merge_facts(node.state, ours, facts)
-    is_told = copies.has_news_for(node.state, ours, facts)
+    # a sender without leases of its own: those are never news for it
+    is_told = copies.has_news_for(node.state, NodeId("f" * 40), ours, facts)
     before = timeless(theirs, node.now_ms)
     # Of leases that are over a sender says nothing, so it may be told again what it had forgotten to mention.
     theirs.leases = {name: lease for name, lease in theirs.leases.items() if lease[1] > node.now_ms}
@@ -369,6 +371,15 @@ def test_an_answer_is_given_if_and_only_if_it_is_news_for_the_sender(
     if not is_news:
         after = timeless(theirs, node.now_ms)
         assert (after[0], *after[2:]) == (before[0], *before[2:])
+
+
+def test_a_nodes_own_lease_is_no_news_for_it() -> None:
+    """M22: told late, it goes on elsewhere after its end; two that knew each other's so told them without end."""
+    node = Node(view(up=(B,)))
+    ours = attrs.evolve(_plain_job(), leases={B: (9, NOW + 9_000)})
+    facts = said(node, _plain_job())
+    assert not copies.has_news_for(node.state, B, ours, facts)
+    assert copies.has_news_for(node.state, C, ours, facts)
 
 
 def test_a_nack_covers_the_leases_known_until_then_and_not_those_that_came_with_it() -> None:
