@@ -8,6 +8,7 @@ asserted: a slow machine is no bug. About four minutes.
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import selectors
 import statistics
@@ -158,7 +159,7 @@ def compared(turns: list[list[float]], servers: list[list[Server]], unit: str = 
     words = [f"{statistics.median([turn[0] for turn in turns]):,.0f}{unit}"]
     for at, nodes in enumerate(servers[1:], start=1):
         other = statistics.median([turn[at] for turn in turns])
-        ratio = statistics.median([turn[0] / turn[at] for turn in turns])
+        ratio = statistics.median([turn[0] / turn[at] if turn[at] else math.inf for turn in turns])
         words.append(f"{nodes[0].title} {other:,.0f}, ratio {ratio:.2f}")
     return "; ".join(words)
 
