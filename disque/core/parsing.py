@@ -53,7 +53,8 @@ HEADERS_MAX = (
 HEADERS_BYTES_MAX = 64 << 10  # names and values together, likewise
 _TOO_MANY_HEADERS = f"HEADER: at most {HEADERS_MAX} of them, {HEADERS_BYTES_MAX} bytes together"
 _CACHED_OPTIONS_MAX = 1_000
-_CACHED_WORD_MAX = 64  # bytes; longer words would make the cache large
+# More words, or longer ones (bytes), would make the cache large.
+_CACHED_WORDS_MAX, _CACHED_WORD_MAX = 24, 64
 _SYNTAX = "syntax error"
 _NOT_A_NUMBER = "value is not an integer or out of range"
 
@@ -74,7 +75,7 @@ def _add_job(name: bytes, args: list[bytes]) -> Command:
     queue, body, timeout, *words = args
     if not words:
         return AddJob(queue, body, _timeout_ms(timeout))
-    is_short = max(map(len, words)) <= _CACHED_WORD_MAX
+    is_short = len(words) <= _CACHED_WORDS_MAX and max(map(len, words)) <= _CACHED_WORD_MAX
     read = _add_options if is_short else _add_options.__wrapped__
     options = read(tuple(words))
     return AddJob(queue, body, _timeout_ms(timeout), *options)

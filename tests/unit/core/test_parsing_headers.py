@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from disque.core import parsing
 from disque.core.commands import AddJob
 from disque.core.parsing import HEADERS_BYTES_MAX, HEADERS_MAX, parse
 from disque.errors import CommandError
@@ -36,3 +37,14 @@ def test_headers_are_bounded_in_number_and_bytes() -> None:
     assert headers_of(b"HEADER", b"a", b"x" * (HEADERS_BYTES_MAX - 1))
     with pytest.raises(CommandError, match=f"{HEADERS_BYTES_MAX} bytes together"):
         headers_of(b"HEADER", b"a", b"x" * HEADERS_BYTES_MAX)
+
+
+@pytest.mark.parametrize(
+    "words", [[b"HEADER", b"name", b"value"] * 20, [b"HEADER", b"name", b"v" * 1_000]]
+)
+def test_what_is_remembered_of_options_is_small(words: list[bytes]) -> None:
+    before = parsing._add_options.cache_info().currsize
+    command = parsing.parse(b"addjob", [b"q", b"body", b"0", *words])
+    assert isinstance(command, AddJob)
+    assert command.headers == {b"name": words[2]}
+    assert parsing._add_options.cache_info().currsize == before
