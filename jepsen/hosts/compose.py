@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import secrets
 import shutil
 import subprocess
@@ -21,10 +20,11 @@ from typing import Any, Final
 import attrs
 import trio
 
-from jepsen.hosts import base, cleaning, namespaces, nft, talking
+from jepsen.hosts import base, cleaning, disks, namespaces, nft, talking
 from jepsen.hosts.base import HostOptions, HostsError, Link, UnsupportedError
 from jepsen.hosts.commands import run
-from jepsen.hosts.tracing import Tracer, failing, slow
+from jepsen.hosts.processes import resident_bytes
+from jepsen.hosts.tracing import Tracers, failing, slow
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 COUNT: Final = 3  # of docker-compose.yml
@@ -89,7 +89,7 @@ class ComposeHosts:
     _compose: list[str] = attrs.field(factory=list, init=False)
     _ids: dict[str, str] = attrs.field(factory=dict, init=False)
     _running: dict[str, Container] = attrs.field(factory=dict, init=False)
-    _tracers: dict[str, Tracer] = attrs.field(factory=dict, init=False)
+    _tracers: Tracers = attrs.field(factory=Tracers, init=False)
     _prober: namespaces.Prober = attrs.field(factory=namespaces.Prober, init=False)
     _silent: frozenset[Link] = attrs.field(default=frozenset(), init=False)
     _lossy: frozenset[Link] = attrs.field(default=frozenset(), init=False)
@@ -288,11 +288,7 @@ class ComposeHosts:
             raise HostsError(f"{node} runs; kill it before its data goes")
         template = '{{range .Mounts}}{{if eq .Destination "/data"}}{{.Source}}{{end}}{{end}}'
         found = await run("docker", "inspect", "-f", template, self._ids[node])
-        for path in Path(found.strip()).iterdir():
-            if path.is_dir():
-                shutil.rmtree(path)
-            else:
-                path.unlink()
+        disks.wipe(Path(found.strip()))
 
     async def join(self, node: str, through: str) -> None:
         """CLUSTER MEET by the service's name; nodes also join by themselves, from docker-compose.yml."""
@@ -314,21 +310,15 @@ class ComposeHosts:
 
     async def slow_fsync(self, node: str, delay_ms: float) -> None:
         """Hold the server with strace, from outside."""
-        await self._trace(node, slow(delay_ms))
+        await self._tracers.hold(node, self._running[node].pid, slow(delay_ms))
 
     async def fail_fsync(self, node: str) -> None:
         """Hold the server with strace, from outside."""
-        await self._trace(node, failing())
+        await self._tracers.hold(node, self._running[node].pid, failing())
 
     async def mend_fsync(self, node: str) -> None:
         """Let strace go."""
-        tracer = self._tracers.pop(node, None)
-        if tracer is not None:
-            await tracer.detach()
-
-    async def _trace(self, node: str, injection: str) -> None:
-        await self.mend_fsync(node)
-        self._tracers[node] = await Tracer.attach(self._running[node].pid, injection)
+        await self._tracers.release(node)
 
     # What it is like
 
@@ -353,8 +343,7 @@ class ComposeHosts:
         """Resident memory of the server."""
         if not self.is_alive(node):
             return 0
-        fields = Path(f"/proc/{self._running[node].pid}/statm").read_text().split()
-        return int(fields[1]) * resource.getpagesize() if len(fields) > 1 else 0
+        return resident_bytes(self._running[node].pid)
 
     def folder(self, node: str) -> Path:
         """Of the log, once the run is over."""

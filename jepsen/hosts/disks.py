@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Final
@@ -45,6 +46,15 @@ def fill(folder: Path) -> int:
                     raise
                 size //= 2
     return written
+
+
+def wipe(folder: Path) -> None:
+    """Remove all that is in a folder, but not the folder."""
+    for path in folder.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
 
 
 def free(folder: Path) -> None:

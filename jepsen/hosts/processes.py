@@ -21,7 +21,7 @@ import trio
 
 from jepsen.hosts import base, cleaning, clocks, disks, probing, talking
 from jepsen.hosts.base import HostOptions, HostsError, Link, Network, UnsupportedError
-from jepsen.hosts.tracing import Tracer, failing, slow
+from jepsen.hosts.tracing import Tracers, failing, slow
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 _LOOK_EVERY_S: Final = 0.005
@@ -38,7 +38,7 @@ class ProcessHosts:
     options: HostOptions
     network: Network
     _processes: dict[str, subprocess.Popen[bytes]] = attrs.field(factory=dict, init=False)
-    _tracers: dict[str, Tracer] = attrs.field(factory=dict, init=False)
+    _tracers: Tracers = attrs.field(factory=Tracers, init=False)
     _folder: Path = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -245,11 +245,7 @@ class ProcessHosts:
         """Empty the data folder of a dead node."""
         if self.is_alive(node):
             raise HostsError(f"{node} runs; kill it before its data goes")
-        for path in self._data(node).iterdir():
-            if path.is_dir():
-                shutil.rmtree(path)
-            else:
-                path.unlink()
+        disks.wipe(self._data(node))
 
     async def join(self, node: str, through: str) -> None:
         """CLUSTER MEET."""
@@ -279,21 +275,15 @@ class ProcessHosts:
 
     async def slow_fsync(self, node: str, delay_ms: float) -> None:
         """Hold the process with strace; one injection at a time."""
-        await self._trace(node, slow(delay_ms))
+        await self._tracers.hold(node, self._running(node).pid, slow(delay_ms))
 
     async def fail_fsync(self, node: str) -> None:
         """Hold the process with strace; one injection at a time."""
-        await self._trace(node, failing())
+        await self._tracers.hold(node, self._running(node).pid, failing())
 
     async def mend_fsync(self, node: str) -> None:
         """Let strace go."""
-        tracer = self._tracers.pop(node, None)
-        if tracer is not None:
-            await tracer.detach()
-
-    async def _trace(self, node: str, injection: str) -> None:
-        await self.mend_fsync(node)
-        self._tracers[node] = await Tracer.attach(self._running(node).pid, injection)
+        await self._tracers.release(node)
 
     # What it is like
 
@@ -311,8 +301,7 @@ class ProcessHosts:
         """Resident memory."""
         if not self.is_alive(node):
             return 0
-        fields = Path(f"/proc/{self._processes[node].pid}/statm").read_text().split()
-        return int(fields[1]) * resource.getpagesize() if len(fields) > 1 else 0
+        return resident_bytes(self._processes[node].pid)
 
     def folder(self, node: str) -> Path:
         """Of log and data."""
@@ -337,3 +326,9 @@ def _state(pid: int) -> str:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (OSError, IndexError):
         return "Z"
+
+
+def resident_bytes(pid: int) -> int:
+    """Memory that a process has; 0 if it is about to end."""
+    fields = Path(f"/proc/{pid}/statm").read_text().split()
+    return int(fields[1]) * resource.getpagesize() if len(fields) > 1 else 0

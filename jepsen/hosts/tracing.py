@@ -62,6 +62,24 @@ class Tracer:
         return said
 
 
+@attrs.define(eq=False)
+class Tracers:
+    """Who is held, by node: one injection at a time."""
+
+    _by_node: dict[str, Tracer] = attrs.field(factory=dict, init=False)
+
+    async def hold(self, node: str, pid: int, injection: str) -> None:
+        """Hold this process from now on, with this injection alone."""
+        await self.release(node)
+        self._by_node[node] = await Tracer.attach(pid, injection)
+
+    async def release(self, node: str) -> None:
+        """Let it go on alone; nothing if it isn't held."""
+        tracer = self._by_node.pop(node, None)
+        if tracer is not None:
+            await tracer.detach()
+
+
 def is_traced(pid: int) -> bool:
     """Every thread of the process has a tracer."""
     try:
