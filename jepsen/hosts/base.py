@@ -146,6 +146,10 @@ class Hosts(Protocol):
         """From now on exactly these links are slow or lossy (`loss`: 0..1); () ends it."""
         ...
 
+    async def lost(self) -> int:
+        """Packets that the loss which is on now has taken so far."""
+        ...
+
     async def reset(self, links: Collection[Link]) -> None:
         """Abort what nodes have open on these links now; new connections are welcome."""
         ...
@@ -270,6 +274,10 @@ class Network(Protocol):
         self, links: Collection[Link], *, delay_ms: float, jitter_ms: float, loss: float
     ) -> None:
         """As Hosts.shape."""
+        ...
+
+    async def lost(self) -> int:
+        """As Hosts.lost."""
         ...
 
     async def reset(self, links: Collection[Link]) -> None:

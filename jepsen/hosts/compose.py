@@ -209,6 +209,11 @@ class ComposeHosts:
         self._lossy, self._loss = frozenset(links), loss
         await self._judge()
 
+    async def lost(self) -> int:
+        """As the filters of all live containers count."""
+        listing = nft.listing(nft.FAMILY_INET)
+        return sum([nft.lost(await self._nft(node, listing)) for node in self._running])
+
     async def reset(self, links: Collection[Link]) -> None:
         """Kill the sockets that these nodes have open to each other."""
         for source, target in sorted(links):
@@ -237,12 +242,12 @@ class ComposeHosts:
             if target == node and source in self._running
         ]
 
-    async def _inside(self, node: str, *command: str, text: str = "") -> None:
+    async def _inside(self, node: str, *command: str, text: str = "") -> str:
         target = ["nsenter", "--target", str(self._running[node].pid), "--net", "--"]
-        await run(*target, *command, text=text)
+        return await run(*target, *command, text=text)
 
-    async def _nft(self, node: str, script: str) -> None:
-        await self._inside(node, "nft", "-f", "-", text=script)
+    async def _nft(self, node: str, script: str) -> str:
+        return await self._inside(node, "nft", "-f", "-", text=script)
 
     # Containers
 

@@ -153,6 +153,10 @@ class ProxyNetwork:
             raise base.UnsupportedError("the proxy loses nothing: it carries bytes, not packets")
         await self._order("shape", links=sorted(links), delay_ms=delay_ms, jitter_ms=jitter_ms)
 
+    async def lost(self) -> int:
+        """None: a proxy loses nothing."""
+        return 0
+
     async def reset(self, links: Collection[Link]) -> None:
         """RST on every connection between these pairs."""
         await self._order("reset", links=sorted(links))

@@ -138,6 +138,10 @@ class NamespaceNetwork:
         self._lossy, self._loss = frozenset(links), loss
         await self._judge()
 
+    async def lost(self) -> int:
+        """As the bridge's filter counts."""
+        return nft.lost(await self._nft(nft.listing(nft.FAMILY_BRIDGE)))
+
     async def reset(self, links: Collection[Link]) -> None:
         """Kill the sockets that these nodes have open to each other; both ends learn of it."""
         for source, target in sorted(links):
@@ -161,5 +165,5 @@ class NamespaceNetwork:
     async def _ip(self, name: str, batch: str) -> None:
         await run("ip", "-n", f"{self.options.prefix}-{name}", "-batch", "-", text=batch)
 
-    async def _nft(self, script: str) -> None:
-        await run(*self.wrap(_SWITCH, ["nft", "-f", "-"]), text=script)
+    async def _nft(self, script: str) -> str:
+        return await run(*self.wrap(_SWITCH, ["nft", "-f", "-"]), text=script)

@@ -6,6 +6,7 @@ table of a node's own namespace (`FAMILY_INET`) what that node hears. Scripts en
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -45,11 +46,21 @@ def verdicts(
     lines = [f"flush map {family} {TABLE} verdicts", f"flush chain {family} {TABLE} lossy"]
     if thinned:
         odds = f"numgen random mod {_PARTS} < {parts}"
-        lines.append(f"add rule {family} {TABLE} lossy {odds} drop")
+        lines.append(f"add rule {family} {TABLE} lossy {odds} counter drop")
     elements = [*_elements(drops, "drop"), *_elements(thinned, "jump lossy")]
     if elements:
         lines.append(f"add element {family} {TABLE} verdicts {{ {', '.join(elements)} }}")
     return "\n".join(lines) + "\n"
+
+
+def listing(family: str) -> str:
+    """The command, for a shell of nft's, whose answer `lost` reads."""
+    return f"list chain {family} {TABLE} lossy\n"
+
+
+def lost(listed: str) -> int:
+    """Packets that the present loss has dropped so far; 0 if there is none."""
+    return sum(map(int, re.findall(r"counter packets (\d+)", listed)))
 
 
 def _elements(pairs: Sequence[Addresses], verdict: str) -> list[str]:

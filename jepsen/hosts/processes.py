@@ -196,6 +196,10 @@ class ProcessHosts:
         """Slow or thin out exactly these links."""
         await self.network.shape(links, delay_ms=delay_ms, jitter_ms=jitter_ms, loss=loss)
 
+    async def lost(self) -> int:
+        """As the network counts."""
+        return await self.network.lost()
+
     async def reset(self, links: Collection[Link]) -> None:
         """Abort what is open on these links."""
         await self.network.reset(links)

@@ -151,6 +151,12 @@ async def test_namespaces_lose_packets_and_ask_clients_for_a_password(tmp_path: 
         assert all_links(hosts.nodes) - await hosts.probe() == {("n1", "n2")}
         await hosts.shape([("n1", "n2")], loss=0.2)
         assert ("n1", "n2") in await hosts.probe()
+        with trio.fail_after(LATE_S):
+            while not await hosts.lost():
+                await hosts.probe()
+        await hosts.shape([])
+        await hosts.probe()
+        assert await hosts.lost() == 0
         with pytest.raises(base.UnsupportedError):
             await hosts.shape([("n1", "n2")], delay_ms=5)
 

@@ -48,7 +48,7 @@ def test_verdicts_replace_all_at_once():
 def test_a_link_that_is_cut_and_lossy_is_cut():
     text = nft.verdicts("inet", [("1", "2")], [("1", "2"), ("2", "1")], 0.125)
     assert text.splitlines()[2:] == [
-        "add rule inet jepsen lossy numgen random mod 10000 < 1250 drop",
+        "add rule inet jepsen lossy numgen random mod 10000 < 1250 counter drop",
         "add element inet jepsen verdicts { 1 . 2 : drop, 2 . 1 : jump lossy }",
     ]
 
@@ -56,6 +56,12 @@ def test_a_link_that_is_cut_and_lossy_is_cut():
 def test_losing_everything_is_a_cut():
     text = nft.verdicts("inet", [], [("1", "2")], 1.0)
     assert text.splitlines()[2:] == ["add element inet jepsen verdicts { 1 . 2 : drop }"]
+
+
+def test_lost_packets_are_read_from_what_nft_lists():
+    listed = "chain lossy {\n numgen random mod 10000 < 3000 counter packets 17 bytes 1428 drop\n}"
+    assert nft.lost(listed) == 17
+    assert nft.lost("chain lossy {\n}") == 0, "nothing is lossy"
 
 
 def test_no_loss_leaves_lossy_links_alone():
