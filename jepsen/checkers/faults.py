@@ -268,7 +268,8 @@ class Reach:
         self._cuts = [cut for cut in cuts if cut[0] < cut[1] and (cut[2] or cut[3])]
         changes = sorted({each for cut in self._cuts for each in cut[:2]})
         self._starts = [-1, *changes]
-        self._sizes: dict[tuple[int, str, bool], int] = {}
+        self._most: dict[tuple[range, str], int] = {}
+        self._least: dict[tuple[int, str], int] = {}
         self._active: list[list[int]] = [[] for _ in self._starts]
         for number, cut in enumerate(self._cuts):
             first = bisect_left(self._starts, cut[0])
@@ -276,33 +277,42 @@ class Reach:
                 self._active[piece].append(number)
 
     def most(self, node: str, start: int, end: int) -> int:
-        """The largest number of nodes in touch with this one, if through others, itself included, in a span."""
-        return max(self._size(piece, node, is_direct=False) for piece in self._pieces(start, end))
+        """How many it may have told and heard of within a span, if by others and by turns; itself, too."""
+        key = (self._pieces(start, end), node)
+        if key not in self._most:
+            told = heard = frozenset({node})
+            for piece in key[0]:
+                told = self._spread(piece, told, back=False)
+            for piece in reversed(key[0]):
+                heard = self._spread(piece, heard, back=True)
+            self._most[key] = len(told & heard)
+        return self._most[key]
 
     def least(self, node: str, start: int, end: int) -> int:
-        """The smallest number in touch directly."""
-        return min(self._size(piece, node, is_direct=True) for piece in self._pieces(start, end))
+        """The smallest number in touch directly at an instant of a span."""
+        return min(self._in_touch(piece, node) for piece in self._pieces(start, end))
 
     def _pieces(self, start: int, end: int) -> range:
         first = bisect_right(self._starts, max(start, 0)) - 1
         return range(first, bisect_right(self._starts, max(end, 0)))
 
-    def _size(self, piece: int, node: str, *, is_direct: bool) -> int:
-        key = (piece, node, is_direct)
-        if key not in self._sizes:
-            cuts = [self._cuts[number] for number in self._active[piece]]
-            others = [other for other in self._nodes if other != node]
-            if is_direct:
-                near = [other for other in others if not _is_cut(cuts, node, other)]
-            else:
-                told, heard = self._path(cuts, node, back=False), self._path(cuts, node, back=True)
-                near = [other for other in others if other in told and other in heard]
-            self._sizes[key] = 1 + len(near)
-        return self._sizes[key]
+    def _in_touch(self, piece: int, node: str) -> int:
+        key = (piece, node)
+        if key not in self._least:
+            cuts = self._cuts_of(piece)
+            near = [
+                other for other in self._nodes if other != node and not _is_cut(cuts, node, other)
+            ]
+            self._least[key] = 1 + len(near)
+        return self._least[key]
 
-    def _path(self, cuts: list[Cut], node: str, *, back: bool) -> set[str]:
-        """The nodes that this one can tell, step by step, or (back) hear of."""
-        found, edge = {node}, [node]
+    def _cuts_of(self, piece: int) -> list[Cut]:
+        return [self._cuts[number] for number in self._active[piece]]
+
+    def _spread(self, piece: int, nodes: frozenset[str], *, back: bool) -> frozenset[str]:
+        """The nodes that these can tell, step by step, or (back) hear of, within a piece; these, too."""
+        cuts = self._cuts_of(piece)
+        found, edge = set(nodes), list(nodes)
         while edge:
             here = edge.pop()
             for other in self._nodes:
@@ -312,7 +322,7 @@ class Reach:
                 ):
                     found.add(other)
                     edge.append(other)
-        return found
+        return frozenset(found)
 
 
 def _is_cut(cuts: list[Cut], a: str, b: str) -> bool:

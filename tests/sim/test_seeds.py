@@ -24,9 +24,19 @@ ONCE_FAILED = {
     9510: "simulator: a whisper ended a dummy by ends that nobody had stored",
     5358: "simulator: a node that had left still counted as one that knew of an ack",
 }
+WITH_LOG = {
+    1009: "checker: copies of nodes that were never all there at once",
+    2030: "checker: an end that expired while its log was written",
+}
 
 
 @pytest.mark.parametrize("seed", ONCE_FAILED)
 def test_a_run_that_once_failed_is_clean(seed: int) -> None:
     result = run_seed(seed, events_wanted=5_000)
+    assert result.violation is None, result.story
+
+
+@pytest.mark.parametrize("seed", WITH_LOG)
+def test_a_run_with_logs_that_once_failed_is_clean(seed: int) -> None:
+    result = run_seed(seed, events_wanted=5_000, has_log=True)
     assert result.violation is None, result.story

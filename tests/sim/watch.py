@@ -483,7 +483,13 @@ class Watch:
             if index is None:
                 continue
             there = self.world.nodes[index]
-            if index in life.knew or (there.is_alive and self._copy(there, job).is_ended):
+            # one that expired while its log was written is gone before it is looked at
+            has_stored = "done" in self._stored[index].get(job, ())
+            if (
+                index in life.knew
+                or has_stored
+                or (there.is_alive and self._copy(there, job).is_ended)
+            ):
                 knew.append(told)
         wiped = [self.world.nodes[index].id for at, index in self.crashes if at >= life.added_at]
         self._found(checks.s2_told_is_true(job, copy.told, knew, wiped))

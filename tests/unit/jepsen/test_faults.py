@@ -87,6 +87,15 @@ def test_claims_travel_by_others_but_not_by_dead_nodes() -> None:
     assert [faults.reach_least(node, *at) for node in NODES] == [3, 3, 4, 4, 1]
 
 
+def test_who_was_heard_before_it_died_counts_with_who_came_after() -> None:
+    tale = Tale(nodes=("n1", "n2", "n3"))
+    tale.kill(10_000, 14_000, "n2")
+    tale.kill(5_000, 12_000, "n3")
+    faults = faults_of(tale)
+    assert faults.reach_most("n1", 9_000 * MS, 11_000 * MS) == 2, "n3 is dead all the time"
+    assert faults.reach_most("n1", 9_000 * MS, 13_000 * MS) == 3, "never all three at once"
+
+
 def test_one_way_street_out_of_a_group_is_no_reach() -> None:
     tale = Tale()
     tale.fault(10_000, 20_000, "one-way", links=[[a, "n1"] for a in NODES[1:]])
