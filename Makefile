@@ -36,8 +36,8 @@ fuzz: $(VENV)/.installed-dev compile  ## new inputs for every parser; ARGS="--se
 docs: $(VENV)/.installed-dev  ## the parts of docs/ that are made from the code's tables
 	@$(BIN)/python -m tests.docs.reference
 
-bench: $(VENV)/.installed-dev compile  ## measure, print, write bench.json and the README's table
-	@$(BIN)/python -m tests.bench $(ARGS)
+bench: $(VENV)/.installed-dev compile  ## measure, print, write bench.json and its tables; C_DISQUE=.../disque-server to compare
+	@C_DISQUE="$(C_DISQUE)" $(BIN)/python -m tests.bench $(ARGS)
 
 lint: $(VENV)/.installed-dev  ## ruff, mypy, import contracts
 	@$(BIN)/ruff check .

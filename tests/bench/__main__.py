@@ -1,23 +1,31 @@
-"""`make bench`: measure real servers on loopback, print the table, write bench.json and the README.
+"""`make bench`: measure, print the table, write bench.json and the tables of README.md and docs/performance.md.
 
-`--no-write` prints only. Nothing is asserted: a slow machine is no bug.
+Real servers on loopback, ours and those that `tests.bench.load` finds to compare with (`C_DISQUE=/path/disque-server`
+names C Disque's), then the parts by themselves (`bench_*.py`, pytest-benchmark). What fails is told in its row, and the
+others go on. `--only WORD` measures the rows that have it in their name and writes nothing; `--no-write` writes nothing
+either. Nothing is asserted: a slow machine is no bug. A quarter of an hour at most.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
-import platform
+import json
 import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
-from tests.bench import report
-from tests.bench.report import Report, Row
+from tests.bench import load, report
+from tests.bench.parts import COUNT
+from tests.bench.provenance import commit, machine, output
+from tests.bench.report import Report, Row, tell
+from tests.bench.servers import Kind
+from tests.docs import reference
 from tests.system.nodes import ROOT, Cluster, Node
 
 STARTS = 5
@@ -26,9 +34,11 @@ CLIENTS = 50
 DEPTH = 16
 PIPELINED_JOBS = 200_000
 BODY = "x" * 100
+OWN_S = 60.0  # for one of the first rows
+PARTS_S = 120
 
 
-def start_up(folder: Path) -> Row:
+def start_up(folder: Path) -> str:
     """From exec to the first PONG, median of STARTS; the first start ever isn't counted."""
     times: list[float] = []
     for number in range(STARTS + 1):
@@ -37,11 +47,10 @@ def start_up(folder: Path) -> Row:
             times.append(node.start().started_in_s)
         finally:
             node.kill()
-    figure = f"median {statistics.median(times[1:]):.3f} s of {STARTS}"
-    return Row("start: exec to first PING answered", figure, "below 0.4 s")
+    return f"median {statistics.median(times[1:]):.3f} s of {STARTS}"
 
 
-def sequential(folder: Path) -> Row:
+def sequential(folder: Path) -> str:
     """One client adding one job after another, each with three copies before its reply."""
     times_ms: list[float] = []
     with Cluster(folder / "three", 3) as cluster, cluster.join().nodes[0].connect() as client:
@@ -51,80 +60,104 @@ def sequential(folder: Path) -> Row:
             start = time.perf_counter()
             client.call("ADDJOB", "bench", BODY, 5000, "REPLICATE", 3)
             times_ms.append((time.perf_counter() - start) * 1_000)
-    what = f"{SEQUENTIAL_JOBS:,} sequential ADDJOB REPLICATE 3, three nodes"
-    return Row(what, report.latencies(times_ms), "below 3 ms each")
+    return report.latencies(times_ms)
 
 
-def pipelined(folder: Path) -> Row:
-    """Many clients with pipelines of ADDJOB on one node."""
+def pipelined(folder: Path) -> str:
+    """Many clients with pipelines of ADDJOB on one node, as redis-benchmark makes them."""
+    tool = shutil.which("redis-benchmark")
+    if tool is None:
+        return "redis-benchmark isn't installed"
+    sizes = ["-c", str(CLIENTS), "-P", str(DEPTH), "-n", str(PIPELINED_JOBS)]
     node = Node(folder / "one")
     try:
-        rate, by = load(node.start().port)
+        call = [tool, "-p", str(node.start().port), *sizes]
+        rate = report.rate_from_csv(output([*call, "--csv", "ADDJOB", "bench", BODY, "0"]))
     finally:
         node.kill()
-    what = f"ADDJOB, {CLIENTS} clients x {DEPTH} pipelined, one node ({by})"
-    return Row(what, f"{rate:,.0f} jobs/s", "above 20,000/s on two cores")
+    return f"{rate:,.0f} jobs/s"
 
 
-def load(port: int) -> tuple[float, str]:
-    """Jobs a second, and what made the load."""
-    if tool := shutil.which("redis-benchmark"):
-        sizes = ["-c", str(CLIENTS), "-P", str(DEPTH), "-n", str(PIPELINED_JOBS)]
-        call = [tool, "-p", str(port), *sizes, "--csv", "ADDJOB", "bench", BODY, "0"]
-        return report.rate_from_csv(output(call)), "redis-benchmark"
-    sizes = [str(port), str(CLIENTS), str(DEPTH), str(PIPELINED_JOBS)]
-    return float(
-        output([sys.executable, "-m", "tests.bench.pipeline", *sizes])
-    ), "tests.bench.pipeline"
+OWN: tuple[tuple[str, Callable[[Path], str], str, bool], ...] = (
+    # what, how, what is asked, whether the README shows it
+    ("start: exec to first PING answered", start_up, "below 0.4 s", False),
+    (
+        f"{SEQUENTIAL_JOBS:,} sequential ADDJOB REPLICATE 3, three nodes",
+        sequential,
+        "below 3 ms each",
+        True,
+    ),
+    (
+        f"ADDJOB, {CLIENTS} clients x {DEPTH} pipelined, by redis-benchmark",
+        pipelined,
+        "above 20,000/s on two cores",
+        False,
+    ),
+)
 
 
-def output(call: list[str], errors: int | None = None) -> str:
-    """What a command prints; CalledProcessError if it fails. `errors`: where its stderr goes."""
-    done = subprocess.run(
-        call, cwd=ROOT, stdout=subprocess.PIPE, stderr=errors, text=True, check=True, timeout=300
-    )
-    return done.stdout
+def own(only: str) -> Iterator[Row]:
+    """What there is nothing to compare with."""
+    for what, measure, asked, is_in_readme in OWN:
+        if only not in what:
+            continue
+        try:
+            with tempfile.TemporaryDirectory(prefix="disque-bench-") as folder, load.at_most(OWN_S):
+                figure = measure(Path(folder))
+        except (*load.FAILURES, subprocess.SubprocessError) as error:
+            figure = load.reason(error)
+        yield Row(what, figure, asked, is_in_readme=is_in_readme)
 
 
-def machine() -> str:
-    """Processor, cores and Python in a few words."""
-    model = "unknown processor"
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        lines = cpuinfo.read_text().splitlines()
-        names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-        model = names[0] if names else model
-    return f"{model}, {os.cpu_count()} cores, Python {platform.python_version()}"
+def parts(only: str) -> Iterator[Row]:
+    """The parts by themselves, in this process' Python, without sockets: medians of pytest-benchmark."""
+    with tempfile.TemporaryDirectory(prefix="disque-bench-") as folder:
+        path = Path(folder) / "parts.json"
+        words = [sys.executable, "-m", "pytest", "tests/bench", "-o", "python_files=bench_*.py"]
+        words += ["--benchmark-only", f"--benchmark-json={path}"]
+        try:
+            with load.at_most(PARTS_S):
+                output(words, subprocess.DEVNULL)
+            found = json.loads(path.read_text())["benchmarks"]
+        except (*load.FAILURES, subprocess.SubprocessError) as error:
+            yield Row("parts by themselves", load.reason(error), "-", is_in_readme=False)
+            return
+    for each in found:
+        if only in (what := each["extra_info"]["what"]):
+            yield Row(what, microseconds(each["stats"]["median"] / COUNT), "-", is_in_readme=False)
 
 
-def commit() -> str:
-    """The short id of the commit, with a plus if files differ from it; "unknown" without git."""
-    quiet = subprocess.DEVNULL
-    try:
-        name = output(["git", "rev-parse", "--short", "HEAD"], quiet).strip()
-        return name + ("+" if output(["git", "status", "--porcelain"], quiet).strip() else "")
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"
+def microseconds(seconds: float) -> str:
+    """As the table shows it."""
+    return f"{seconds * 1e6:,.2f} µs"
+
+
+def write(result: Report) -> None:
+    """Write bench.json, and the tables that are made of it."""
+    (ROOT / "bench.json").write_text(report.to_json(result))
+    readme = ROOT / "README.md"
+    readme.write_text(report.splice(readme.read_text(), report.table(report.headlines(result))))
+    page = ROOT / "docs" / "performance.md"
+    page.write_text(reference.generated(page.read_text()))
 
 
 def main() -> None:
     """Measure and tell."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
-    parser.add_argument(
-        "--no-write", action="store_true", help="leave bench.json and README.md alone"
-    )
+    parser.add_argument("servers", nargs="*", metavar="C_DISQUE=PATH|[TITLE=]HOST:PORT")
+    parser.add_argument("--only", default="", metavar="WORD", help="rows with this in their name")
+    parser.add_argument("--no-write", action="store_true", help="leave all files alone")
     arguments = parser.parse_args()
-    rows: list[Row] = []
-    with tempfile.TemporaryDirectory(prefix="disque-bench-") as folder:
-        for measure in (start_up, sequential, pipelined):
-            rows.append(measure(Path(folder)))
-            print(f"{rows[-1].what}: {rows[-1].figure}", flush=True)
-    result = Report(machine(), commit(), "make bench", tuple(rows))
+    servers: Sequence[Kind] = load.named(arguments.servers)
+    measured: list[Row] = []
+    for part in (own, partial(load.rows, servers), parts):
+        for row in part(arguments.only):
+            measured.append(row)
+            tell(row)
+    result = Report(machine(), commit(), "make bench", tuple(measured))
     print(f"\n{report.table(result)}")
-    if not arguments.no_write:
-        (ROOT / "bench.json").write_text(report.to_json(result))
-        readme = ROOT / "README.md"
-        readme.write_text(report.splice(readme.read_text(), report.table(result)))
+    if not (arguments.only or arguments.no_write):
+        write(result)
 
 
 if __name__ == "__main__":

@@ -16,8 +16,8 @@ import time
 from pathlib import Path
 
 from tests.bench import churn, pipeline, report
-from tests.bench.__main__ import commit, machine
-from tests.bench.report import Report, Row
+from tests.bench.provenance import binary_of, commit, machine
+from tests.bench.report import Report, Row, tell
 from tests.bench.servers import CDisque
 from tests.system.nodes import Node, Resp, wait_until
 
@@ -161,19 +161,6 @@ def compactions(folder: Path, fsync_p99_ms: float) -> list[Row]:
         rows.append(Row(what, found.figure(), asked[policy] if is_on else "-"))
         tell(rows[-1])
     return rows
-
-
-def tell(row: Row) -> None:
-    """Show a row while the rest is measured."""
-    print(f"{row.what}: {row.figure}", flush=True)
-
-
-def binary_of(word: str) -> str:
-    """PATH of C_DISQUE=PATH or of PATH; ValueError if it can't be executed."""
-    path = word.removeprefix("C_DISQUE=")
-    if path and not os.access(path, os.X_OK):
-        raise ValueError(f"{path} can't be executed")
-    return path
 
 
 def main() -> None:

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 import attrs
 
 from tests.bench import report
-from tests.bench.__main__ import commit, machine
-from tests.bench.log import replayed, tell, wait_loaded
-from tests.bench.report import Report, Row
+from tests.bench.log import replayed, wait_loaded
+from tests.bench.provenance import commit, machine
+from tests.bench.report import Report, Row, tell
 from tests.system.nodes import Cluster, Node, Resp, command_bytes
 
 if TYPE_CHECKING:

@@ -37,9 +37,10 @@ def run(
     count: int,
     load: Load | None = None,
     *,
+    host: str = "127.0.0.1",
     others: tuple[int, ...] = (),
 ) -> float:
-    """Send at least `count` requests, shared out over `port` and `others`; requests a second.
+    """Send at least `count` requests, shared out over `port` and `others` of a host; requests a second.
 
     Raises RuntimeError for an error reply, a closed connection or a stall.
     """
@@ -50,7 +51,7 @@ def run(
     pending: dict[int, int] = {}
     try:
         for number in range(clients):
-            connection = socket.create_connection(("127.0.0.1", ports[number % len(ports)]))
+            connection = socket.create_connection((host, ports[number % len(ports)]))
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             selector.register(connection, selectors.EVENT_READ)
         start = time.perf_counter()

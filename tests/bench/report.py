@@ -1,7 +1,7 @@
 """What was measured, as values, and the two forms in which people see it: bench.json and a table.
 
-Pure: it neither measures nor reads files. The README's table is generated from bench.json, and
-tests/test_readme.py compares the two.
+It neither measures nor reads files. The tables of the README (its rows alone) and of docs/performance.md (all of
+them) are generated from bench.json, and tests compare them with it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 import csv
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import attrs
 
@@ -18,12 +19,23 @@ NOTHING_YET = "Not measured yet."
 
 
 @attrs.frozen
+class Beside:
+    """The same measured at another server: its name, what came out, and ours divided by it where both are numbers."""
+
+    title: str
+    figure: str
+    ratio: float | None = None
+
+
+@attrs.frozen
 class Row:
-    """One measurement: what was done, what came out, and what the project asks of it."""
+    """One measurement: what was done, what came out for us, what the project asks of it, and what others make of it."""
 
     what: str
     figure: str
     asked: str
+    beside: tuple[Beside, ...] = ()
+    is_in_readme: bool = True
 
 
 @attrs.frozen
@@ -67,16 +79,39 @@ def to_json(report: Report) -> str:
 def from_json(text: str) -> Report:
     """What to_json wrote."""
     fields = json.loads(text)
-    rows = tuple(Row(**each) for each in fields.pop("rows"))
+    rows = tuple(_row(**each) for each in fields.pop("rows"))
     return Report(**fields, rows=rows)
 
 
+def _row(*, beside: Sequence[Mapping[str, Any]], **fields: Any) -> Row:
+    return Row(**fields, beside=tuple(Beside(**each) for each in beside))
+
+
 def table(report: Report) -> str:
-    """The report in Markdown, without a final newline."""
-    head = ["| what | measured | asked |", "| --- | --- | --- |"]
-    body = [f"| {row.what} | {row.figure} | {row.asked} |" for row in report.rows]
+    """The report in Markdown, without a final newline; a column for each server that ours was measured beside."""
+    titles = list(dict.fromkeys(each.title for row in report.rows for each in row.beside))
+    heads = ["what", "measured", *[f"to {title}" for title in titles], "asked"]
+    lines = [heads, ["---"] * len(heads)]
+    for row in report.rows:
+        cells = {each.title: _cell(each) for each in row.beside}
+        lines.append([row.what, row.figure, *[cells.get(title, "") for title in titles], row.asked])
     foot = f"`{report.command}` at commit {report.commit}, {report.machine}."
-    return "\n".join([*head, *body, "", foot])
+    return "\n".join([*[f"| {' | '.join(line)} |" for line in lines], "", foot])
+
+
+def _cell(beside: Beside) -> str:
+    return beside.figure if beside.ratio is None else f"{beside.ratio:.2f} ({beside.figure})"
+
+
+def headlines(report: Report) -> Report:
+    """The report with the rows that the README shows."""
+    return attrs.evolve(report, rows=tuple(row for row in report.rows if row.is_in_readme))
+
+
+def tell(row: Row) -> None:
+    """Show a row while the rest is measured."""
+    beside = "".join(f"; {each.title} {_cell(each)}" for each in row.beside)
+    print(f"{row.what}: {row.figure}{beside}", flush=True)
 
 
 def block(page: str) -> str:

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.bench.churn import SEGMENT_BYTES, Churn, Sample, tail
-from tests.bench.log import binary_of, compared, replayed
+from tests.bench.log import compared, replayed
 from tests.bench.memory import LARGE_BYTES, SMALL_BYTES, large_body, small_body
+from tests.bench.provenance import binary_of
 
 MB = 1 << 20
 

@@ -7,10 +7,12 @@ import pytest
 from tests.bench.report import (
     BEGIN,
     END,
+    Beside,
     Report,
     Row,
     block,
     from_json,
+    headlines,
     latencies,
     percentile,
     rate_from_csv,
@@ -24,6 +26,11 @@ REPORT = Report(
     commit="abc1234",
     command="make bench",
     rows=(Row("adding", "1,000 jobs/s", "above 900/s"), Row("starting", "0.3 s", "below 0.4 s")),
+)
+OTHERS = (Beside("one", "2,000/s", 0.5), Beside("two", "failed: gone"))
+COMPARED = Report(
+    *("a processor", "abc1234", "make bench"),
+    rows=(*REPORT.rows, Row("getting", "1,000/s", "0.6 of one", OTHERS, is_in_readme=False)),
 )
 
 # As redis-benchmark 7.0.15 printed it.
@@ -60,8 +67,9 @@ def test_output_without_a_rate_is_refused_and_shown(text: str) -> None:
         rate_from_csv(text)
 
 
-def test_json_gives_the_report_back() -> None:
-    assert from_json(to_json(REPORT)) == REPORT
+@pytest.mark.parametrize("measured", [REPORT, COMPARED])
+def test_json_gives_the_report_back(measured: Report) -> None:
+    assert from_json(to_json(measured)) == measured
 
 
 def test_table_has_a_line_a_row_and_says_how_to_repeat_it() -> None:
@@ -73,6 +81,20 @@ def test_table_has_a_line_a_row_and_says_how_to_repeat_it() -> None:
         "",
         "`make bench` at commit abc1234, a processor, 2 cores, Python 3.11.7.",
     ]
+
+
+def test_table_has_a_column_for_each_server_that_any_row_was_measured_beside() -> None:
+    assert table(COMPARED).splitlines()[:5] == [
+        "| what | measured | to one | to two | asked |",
+        "| --- | --- | --- | --- | --- |",
+        "| adding | 1,000 jobs/s |  |  | above 900/s |",
+        "| starting | 0.3 s |  |  | below 0.4 s |",
+        "| getting | 1,000/s | 0.50 (2,000/s) | failed: gone | 0.6 of one |",
+    ]
+
+
+def test_readme_shows_the_rows_that_are_marked_for_it() -> None:
+    assert headlines(COMPARED).rows == REPORT.rows
 
 
 def test_splice_replaces_what_stands_between_the_markers_and_nothing_else() -> None:

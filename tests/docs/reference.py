@@ -1,4 +1,6 @@
-"""Reference: the parts of pages that are made of the code's own tables; `python -m tests.docs.reference` writes them.
+"""Reference: the parts of pages that are made of the code's own tables, and of bench.json.
+
+`python -m tests.docs.reference` writes them.
 
 A page marks where a part goes: what stands between `<!-- generated: WORDS -->` and `<!-- /generated -->` is replaced.
 The words are the name of a part and what it is about.
@@ -20,7 +22,8 @@ from disque.server.config import DIRECTIVES, Config
 from disque.server.table import COMMANDS
 from disque.web import metrics
 from disque.web.picture import QueueRow, Sample
-from tests.docs.pages import name_of, pages
+from tests.bench import report
+from tests.docs.pages import ROOT, name_of, pages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -210,12 +213,21 @@ def metric_names() -> str:
     return table(["name", "kind", "meaning"], rows)
 
 
+# Figures
+
+
+def measured() -> str:
+    """All that `make bench` measured last."""
+    return report.table(report.from_json((ROOT / "bench.json").read_text())) + "\n"
+
+
 PARTS: Mapping[str, Callable[..., str]] = {
     "directives": directives_from,
     "command": command,
     "commands": command_index,
     "categories": user_categories,
     "metrics": metric_names,
+    "bench": measured,
 }
 
 
