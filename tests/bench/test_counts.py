@@ -1,12 +1,16 @@
-"""What a job costs, counted and not timed: messages of a life, frames of a turn, bytes of a job that waits."""
+"""What a job costs, counted, not timed: messages of a life, frames and writes of a turn, bytes of a job that waits."""
 
 from __future__ import annotations
 
+import os
 import tracemalloc
 from collections import Counter
 
+import pytest
+
 from disque.core import commands as cmd
 from disque.core.ready import Status
+from tests.unit.cluster.test_bus import Node, running, wait_until
 from tests.world import World
 
 JOBS = 5_000
@@ -59,6 +63,28 @@ def test_frames_of_many_jobs_in_a_turn_are_one_a_peer() -> None:
     # Both peers hear of all jobs; they are named in each job's salted order, so there are two ways to say it
     assert sum(len(statements) for _, statements in batches) == 100
     assert len(batches) == 2
+
+
+async def test_frames_of_a_turn_are_one_write_a_peer(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, *peers = (Node(number) for number in (1, 2, 3))
+    async with running(one, *peers):
+        for peer in peers:
+            one.meet(peer)
+        await wait_until(lambda: one.reaches(*peers))
+        for _ in range(100):
+            assert all(one.membership.send(peer.id, b"payload") for peer in peers)
+        writes: list[int] = []
+        write = os.write
+
+        def counted(fd: int, data: bytes) -> int:
+            writes.append(fd)
+            return write(fd, data)
+
+        monkeypatch.setattr(os, "write", counted)
+        one.turn()
+        monkeypatch.undo()
+        assert len(writes) == len({*writes}) == len(peers)
+        await wait_until(lambda: all(len(peer.payloads) == 100 for peer in peers))
 
 
 def test_bytes_of_a_job_that_waits() -> None:
