@@ -34,8 +34,8 @@ CLIENTS = 50
 DEPTH = 16
 PIPELINED_JOBS = 200_000
 BODY = "x" * 100
-OWN_S = 60.0  # for one of the first rows
-PARTS_S = 120
+OWN_S = 40.0  # for one of the first rows
+PARTS_S = 60.0
 
 
 def start_up(folder: Path) -> str:
