@@ -93,7 +93,8 @@ class QueueStats:
 class GlobalQueueStats:
     """QSTAT GLOBAL: a queue on all nodes that answered, and how many did not.
 
-    `oldest_age` is that of the oldest queued job, None if there is none; `acked` counts ends not yet collected.
+    `oldest_age`: for so many seconds a queued job could have been delivered, None if none is queued; `acked` counts
+    ends not yet collected.
     """
 
     name: str

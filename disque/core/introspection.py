@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 
 from cluster.nodeid import NodeId
 from disque.core import commands as cmd
@@ -190,8 +191,8 @@ def status_of(state: State, name: bytes) -> tuple[int, ...]:
     if queue is None:
         pause = state.pauses[name][2] if name in state.pauses else 0
         return (int(tally.copies > 0 or pause > 0), 0, 0, *counted, 0, 0, 0, pause)
-    oldest = oldest_ctime(queue)
-    age = 0 if oldest is None else max(0, state.now_ms - oldest // 1_000_000) // 1000 + 1
+    oldest = waiting_since(queue)
+    age = 0 if oldest is None else max(0, state.now_ms - oldest) // 1000 + 1
     moved = (len(queue.blocked), queue.jobs_in, queue.jobs_out, queue.pause_flags)
     return (1, len(queue), age, *counted, *moved)
 
@@ -215,10 +216,30 @@ def queue_fields(name: bytes, rows: Sequence[tuple[int, ...]]) -> list[Reply]:
     return [item for pair in pairs for item in pair]
 
 
-def oldest_ctime(queue: JobQueue) -> int | None:
-    """ctime of the oldest queued job, whatever its priority; None if the queue is empty."""
-    firsts = [queue.jobs.first_from((rank, 0, JobId(b""))) for rank in range(10)]
-    return min([job.ctime for job in firsts if job is not None], default=None)
+def waiting_since(queue: JobQueue) -> int | None:
+    """ms; when the queued job that has waited longest, whatever its priority, could first be delivered; None if empty.
+
+    Jobs lie by age: behind the first without a DELAY none has waited longer. Of those before it so few are looked at
+    that this is no scan; where more lie there, the answer may be too late.
+    """
+    since: list[int] = []
+    rank = 0
+    while ahead := list(islice(queue.jobs.starting_at((rank, 0, JobId(b""))), _LOOKED_AT)):
+        for job in ahead:
+            since.append(_deliverable_at(job))
+            if not job.live_spec.delay_ms:
+                break
+        rank = place_of(ahead[0])[0] + 1
+    return min(since, default=None)
+
+
+_LOOKED_AT = 16
+
+
+def _deliverable_at(job: Job) -> int:
+    """ms; its creation, or the end of its DELAY, which an ENQUEUE may have brought forward."""
+    created_at, delay_ms = job.ctime // 1_000_000, job.live_spec.delay_ms
+    return min(created_at + delay_ms, job.not_before) if delay_ms else created_at
 
 
 def queue_status(state: State, client: ClientId, command: cmd.QStat) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterator
+from itertools import chain
 from typing import TypeAlias
 
 import attrs
@@ -95,13 +96,13 @@ class SortedPages:
         """The next job; IndexError if there is none."""
         return self._pages[0][0]
 
-    def first_from(self, place: Place) -> Job | None:
-        """The first job at this place or behind it, None if there is none."""
+    def starting_at(self, place: Place) -> Iterator[Job]:
+        """The jobs at this place and behind it, in order."""
         at = bisect_left(self._lasts, place)
-        if at == len(self._pages):
-            return None
-        page = self._pages[at]
-        return page[bisect_left(page, place, key=place_of)]
+        if at < len(self._pages):
+            page = self._pages[at]
+            yield from page[bisect_left(page, place, key=place_of) :]
+            yield from chain.from_iterable(self._pages[at + 1 :])
 
     def _delete(self, at: int, index: int) -> None:
         page = self._pages[at]

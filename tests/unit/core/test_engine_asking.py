@@ -248,6 +248,31 @@ def test_oldest_age_looks_at_every_priority() -> None:
     assert stat(world)[b"oldest-age"] == 7
 
 
+def test_oldest_age_counts_from_the_end_of_a_delay() -> None:
+    world = World.of(A, B)
+    replicated(world, at=A, copies=2, delay_ms=60_000)
+    world.advance(58_000)
+    replicated(world, at=A, copies=1)
+    world.advance(1_000)
+    assert stat(world)[b"oldest-age"] == 1
+    world.advance(6_000)
+    assert world.nodes[A].do(cmd.QLen(b"q")) == [2]
+    assert stat(world)[b"oldest-age"] == 7, "the delayed one lies before it, and has waited less"
+    world.nodes[A].get()
+    assert stat(world)[b"oldest-age"] == 7
+    world.nodes[A].get()
+    assert stat(world)[b"oldest-age"] is None
+
+
+def test_oldest_age_counts_from_the_enqueue_that_ended_a_delay() -> None:
+    world = World.of(A, B)
+    id_ = replicated(world, at=A, copies=2, delay_ms=60_000)
+    world.advance(10_000)
+    assert world.nodes[A].do(cmd.Enqueue((id_,))) == [1]
+    world.advance(4_000)
+    assert stat(world)[b"oldest-age"] == 4
+
+
 def test_acked_counts_copies_that_are_not_yet_collected() -> None:
     world = World.of(A, B, C)
     id_ = replicated(world, copies=2)

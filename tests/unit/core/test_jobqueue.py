@@ -64,6 +64,9 @@ def test_thousands_of_keys_cross_many_pages(seed: int) -> None:
         pages.remove(one)
         model.remove(one)
     assert list(pages) == model
+    for at in (0, 1, 499, 998, 999):
+        assert list(pages.starting_at(place_of(model[at]))) == model[at:]
+    assert list(pages.starting_at((10, 0, JobId(b"")))) == []
     for one in model[:500]:
         assert pages.first() is one
         pages.remove(one)
@@ -75,6 +78,14 @@ def test_high_priority_first_then_age_then_id() -> None:
     for one in (job(4, 3), job(9, 8), job(4, 1), job(0, 0)):
         pages.add(one)
     assert list(pages) == [job(9, 8), job(4, 1), job(4, 3), job(0, 0)]
+
+
+def test_jobs_from_a_place_between_two_of_them() -> None:
+    pages = SortedPages()
+    assert list(pages.starting_at((0, 0, JobId(b"")))) == []
+    for one in (job(4, 3), job(9, 8), job(0, 0)):
+        pages.add(one)
+    assert list(pages.starting_at((1, 0, JobId(b"")))) == [job(4, 3), job(0, 0)]
 
 
 def test_first_of_an_empty_queue_is_an_index_error() -> None:
