@@ -25,9 +25,20 @@ if TYPE_CHECKING:
     from disque.client.results import GlobalQueueStats
 
 POLL_S = 0.5
-COLUMNS = ("QUEUE", "LENGTH", "OLDEST", "DELIVERED", "DELAYED", "CONSUMERS", "IN", "OUT", "PAUSED")
-NUMBERS = "LENGTH OLDEST DELIVERED DELAYED CONSUMERS IN OUT"
-OPTIONAL = ("OUT", "IN", "DELAYED")  # left out on a narrow terminal, the first ones first
+COLUMNS = (
+    "QUEUE",
+    "LENGTH",
+    "OLDEST",
+    "DELIVERED",
+    "DELAYED",
+    "COPIES",
+    "CONSUMERS",
+    "IN",
+    "OUT",
+    "PAUSED",
+)
+NUMBERS = "LENGTH OLDEST DELIVERED DELAYED COPIES CONSUMERS IN OUT"
+OPTIONAL = ("OUT", "IN", "COPIES", "DELAYED")  # left out on a narrow terminal, the first ones first
 
 ORDERS: dict[str, Callable[[GlobalQueueStats], Any]] = {
     "name": lambda queue: queue.name,
@@ -76,7 +87,14 @@ def queue_json(queue: GlobalQueueStats) -> dict[str, Any]:
 
 def queue_row(queue: GlobalQueueStats) -> list[str]:
     """The same as a row of COLUMNS."""
-    numbers = (queue.delivered, queue.delayed, queue.blocked, queue.jobs_in, queue.jobs_out)
+    numbers = (
+        queue.delivered,
+        queue.delayed,
+        copies(queue),
+        queue.blocked,
+        queue.jobs_in,
+        queue.jobs_out,
+    )
     return [
         shown(encoded(queue.name)),
         f"{queue.length:,}",
@@ -99,9 +117,10 @@ def queues_command(
 ) -> int:
     """Show the queues of the cluster.
 
-    PATTERN has * and ? as in a shell. LENGTH is what waits, OLDEST the age of the oldest of it, DELIVERED what
-    workers have now, CONSUMERS how many connections wait for jobs, IN and OUT sums since the queue was made (a job
-    that moved counts at each node).
+    PATTERN has * and ? as in a shell. LENGTH is what waits, OLDEST how long the oldest of it has, DELIVERED what
+    workers have now, COPIES what nodes hold of all these jobs, CONSUMERS how many connections wait for jobs, IN and
+    OUT sums since the queue was made (a job that moved counts at each node). Copies and nothing else: of jobs that
+    were queued or handed out at a node that is gone; the others offer them once their RETRY is over.
     """
     with Survey(settings) as survey:
         found = [
@@ -120,10 +139,22 @@ def queues_command(
 
 def is_in_use(queue: GlobalQueueStats) -> bool:
     """True if there is a job or a consumer, or a pause that should not be forgotten."""
-    return (
-        bool(queue.length + queue.delivered + queue.delayed + queue.blocked)
-        or queue.pause != "none"
-    )
+    return bool(jobs_left(queue) + queue.blocked) or queue.pause != "none"
+
+
+def copies(queue: GlobalQueueStats) -> int:
+    """What nodes hold of jobs that haven't ended."""
+    return max(0, queue.copies - queue.acked)
+
+
+def accounted(queue: GlobalQueueStats) -> int:
+    """Jobs that a node that answered has in its queue, was the last to hand out, or delays."""
+    return queue.length + queue.delivered + queue.delayed
+
+
+def jobs_left(queue: GlobalQueueStats) -> int:
+    """Jobs that haven't ended; if nobody accounts for them, no fewer than there are."""
+    return accounted(queue) or copies(queue)
 
 
 @click.command("drain")
@@ -169,7 +200,7 @@ def _wait_empty(connection: Connection, name: bytes, timeout_s: float | None) ->
         found = connection.get(results.global_queue_stats, "QSTAT", name, "GLOBAL")
         if found is None:
             return 0
-        left = found.length + found.delivered + found.delayed
+        left = jobs_left(found)
         if not left and not found.nodes_silent:
             return 0
         if deadline is not None and time.monotonic() >= deadline:
@@ -183,4 +214,5 @@ def _wait_empty(connection: Connection, name: bytes, timeout_s: float | None) ->
 
 def _told(queue: GlobalQueueStats) -> str:
     silent = f", {queue.nodes_silent} nodes silent" if queue.nodes_silent else ""
-    return f"{queue.length:,} waiting, {queue.delivered:,} delivered, {queue.delayed:,} delayed{silent}"
+    held = "" if accounted(queue) else f", copies held: {copies(queue):,}"
+    return f"{queue.length:,} waiting, {queue.delivered:,} delivered, {queue.delayed:,} delayed{held}{silent}"

@@ -217,7 +217,7 @@ def drawn(
             names,
             rows,
             numbers=f"{queues.NUMBERS} IN/S OUT/S",
-            optional=("DELAYED", "CONSUMERS"),
+            optional=("COPIES", "DELAYED", "CONSUMERS"),
             flexible="QUEUE",
             width=columns,
         ),

@@ -95,6 +95,17 @@ def test_queues_sums_over_nodes_and_finds_those_of_other_nodes(shared: Cluster, 
     assert table[1].split()[:2] == ["sums", "2"]
 
 
+def test_jobs_that_only_lie_at_holders_are_seen(pair: Cluster, tool: Tool) -> None:
+    """Their node is gone, and no other has queued them yet."""
+    a, b = pair.nodes
+    add(b, "held", "x", "REPLICATE", 2, "RETRY", 1_000)
+    found = queue_of(tool, a, "held")
+    assert (found["length"], found["copies"]) == (1, 2)
+    b.kill()
+    row = tool(a, "queues", "held").text.splitlines()[1].split()
+    assert row[:6] == ["held", "0", "-", "0", "0", "1"]
+
+
 def test_queues_are_sorted_and_limited_and_empty_ones_left_out(shared: Cluster, tool: Tool) -> None:
     a, b, _ = shared.nodes
     for at in range(3):
@@ -227,6 +238,19 @@ def test_drain_of_a_queue_that_no_node_has_pauses_nothing(shared: Cluster, tool:
     done = tool(a, "drain", "typo")
     assert (done.status, done.err) == (1, "Error: no node has a queue typo\n")
     assert a.call("QSTAT", "typo", "GLOBAL") is None
+
+
+def test_drain_waits_for_a_job_that_is_neither_queued_nor_handed_out(
+    shared: Cluster, tool: Tool
+) -> None:
+    a, b, _ = shared.nodes
+    id_ = add(b, "drain-held", "x", "REPLICATE", 1)
+    assert b.call("DEQUEUE", id_) == 1
+    late = tool(a, "drain", "drain-held", "--timeout", "0")
+    assert late.status == 4
+    assert "0 waiting, 0 delivered, 0 delayed, copies held: 1" in late.err
+    b.call("ACKJOB", id_)
+    assert tool.ok(a, "drain", "drain-held").text == "drain-held is empty\n"
 
 
 def test_drain_keeps_new_jobs_out_and_waits_for_the_last_one(
