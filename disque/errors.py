@@ -20,11 +20,22 @@ class CommandError(DisqueError):
 class ProtocolError(DisqueError):
     """Bytes that are no RESP, or no STOMP: reply with the text, then close the connection."""
 
+    event = (
+        ""  # under which the log tells of it, too: who runs the server can do something about it
+    )
+
+
+class LimitError(ProtocolError):
+    """More than a limit of ours allows; the text names both."""
+
+    event = "over-limit"
+
 
 class TlsError(ProtocolError):
     """What comes is TLS, and nobody took it off."""
 
     HELLO = b"\x16\x03"  # how it begins
+    event = "tls-on-plain-port"
 
     def __init__(self) -> None:
         super().__init__("Protocol error: TLS came, and this port doesn't speak it")

@@ -12,7 +12,7 @@ until it is whole, so it is copied once, whatever the sizes of the reads.
 
 from __future__ import annotations
 
-from disque.errors import ProtocolError, TlsError
+from disque.errors import LimitError, ProtocolError, TlsError
 from disque.resp.inline import split_words
 
 BULK_BYTES_MAX = 512 << 20  # one argument, so the true limit of a job's body; Disque's
@@ -30,6 +30,8 @@ _DETOUR_MAX = 64  # commands taken the exact way before the fast one is tried ag
 _ARGUMENTS_MAX = 64  # of a command of the fast path
 _SHORT_BYTES = 1_024  # lengths whose header is at hand
 
+_NO_COUNT = "Protocol error: invalid multibulk length"  # Disque's texts
+_NO_LENGTH = "Protocol error: invalid bulk length"
 _STAR, _DOLLAR = b"*$"
 _COUNTS = {b"*%d" % count: count for count in range(1, _ARGUMENTS_MAX + 1)}
 
@@ -72,6 +74,7 @@ class Decoder:
         "_fed",
         "_fed_bytes",
         "_held_bytes",
+        "_is_before_auth",
         "_left",
         "_needed",
         "_position",
@@ -105,10 +108,16 @@ class Decoder:
         self._detour = 0  # commands to take the exact way
         self._detour_length = 1
 
-    def set_limits(self, *, bulk_bytes_max: int, arguments_max: int) -> None:
-        """What one argument may take, and how many a command may have, from the next header on."""
+    def set_limits(
+        self, *, bulk_bytes_max: int, arguments_max: int, is_before_auth: bool = False
+    ) -> None:
+        """What one argument may take, and how many a command may have, from the next header on.
+
+        `is_before_auth`: these aren't what `body-max` and `arguments-max` say, and errors don't name them so.
+        """
         self._bulk_max = bulk_bytes_max
         self._arguments_max = arguments_max
+        self._is_before_auth = is_before_auth
 
     @property
     def pending_bytes(self) -> int:
@@ -252,8 +261,11 @@ class Decoder:
             if line is None:
                 return False
             count = _integer(line[1:])
-            if count is None or count > self._arguments_max:
-                raise ProtocolError("Protocol error: invalid multibulk length")
+            if count is None:
+                raise ProtocolError(_NO_COUNT)
+            if count > self._arguments_max:
+                name = "the limit before AUTH" if self._is_before_auth else "arguments-max"
+                raise LimitError(f"{_NO_COUNT}: {count} arguments, {name} is {self._arguments_max}")
             if count <= 0:
                 return True
             self._left = count
@@ -284,8 +296,11 @@ class Decoder:
                 got = line[:1].decode("utf-8", "surrogateescape") or "\r"
                 raise ProtocolError(f"Protocol error: expected '$', got '{got}'")
             bulk = _integer(line[1:])
-            if bulk is None or not 0 <= bulk <= self._bulk_max:
-                raise ProtocolError("Protocol error: invalid bulk length")
+            if bulk is None or bulk < 0:
+                raise ProtocolError(_NO_LENGTH)
+            if bulk > self._bulk_max:
+                name = "the limit before AUTH" if self._is_before_auth else "body-max"
+                raise LimitError(f"{_NO_LENGTH}: {bulk} bytes, {name} is {self._bulk_max}")
             self._bulk = bulk
         start, end = self._position, self._position + self._bulk
         if end + 2 <= len(self._data):

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from disque.core.ready import ClientId
-from disque.errors import ProtocolError, TlsError
+from disque.errors import ProtocolError
 from disque.resp import encoder
 from disque.resp.decoder import BufferLimitError, Decoder
 from disque.server.addresses import is_loopback, socket_host, socket_name
@@ -219,8 +219,8 @@ class Clients:
             self._events.event("warning", "client-dropped", addr=client.address, reason=error)
             client.die()
         except ProtocolError as error:
-            if isinstance(error, TlsError):
-                self._events.seldom("warning", "tls-on-plain-port", addr=client.address)
+            if error.event:
+                self._events.seldom("warning", error.event, addr=client.address, reason=error)
             if client.dialect is not None:
                 client.dialect.broken(client, error)
             else:

@@ -134,7 +134,9 @@ class Crowd:
         client.is_stranger = True
         if isinstance(client.decoder, Decoder):
             client.decoder.set_limits(
-                bulk_bytes_max=STRANGER_BULK_BYTES_MAX, arguments_max=STRANGER_ARGUMENTS_MAX
+                bulk_bytes_max=STRANGER_BULK_BYTES_MAX,
+                arguments_max=STRANGER_ARGUMENTS_MAX,
+                is_before_auth=True,
             )
 
     def _drop_stranger(self, client: Client) -> None:

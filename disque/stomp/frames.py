@@ -18,7 +18,7 @@ from typing import Final
 import attrs
 
 from disque.core.value import value
-from disque.errors import ProtocolError, TlsError
+from disque.errors import LimitError, ProtocolError, TlsError
 
 _LF, _CR = 10, 13
 _NO_HEADERS: Mapping[bytes, bytes] = {}
@@ -111,7 +111,7 @@ class Decoder:
         """The next complete frames, none if there are none yet.
 
         A call that finds an error after some frames gives those and sets `error`; one that finds nothing else raises
-        it (FrameError, TlsError).
+        it (FrameError, LimitError, TlsError).
         """
         frames: list[Frame] = []
         if self.error is None:
@@ -120,7 +120,7 @@ class Decoder:
                     frames.append(frame)
                     if frame.command in _OPENING:
                         break
-            except (FrameError, TlsError) as error:
+            except ProtocolError as error:
                 self.error = error
                 self._data = bytearray()
                 self._position = 0
@@ -228,8 +228,10 @@ class Decoder:
             else min(limits.body_bytes_first, limits.body_bytes_max)
         )
 
-    def _too_long(self) -> FrameError:
-        return FrameError(f"the body takes more than {self._body_max} bytes")
+    def _too_long(self) -> LimitError:
+        is_full = self._body_max == self._limits.body_bytes_max
+        name = "body-max" if is_full else "the limit before CONNECT"
+        return LimitError(f"the body takes more than {self._body_max} bytes ({name})")
 
     def _body_end(self) -> int:
         """Where the NUL after the body is; -1 if it hasn't come."""

@@ -102,7 +102,10 @@ def test_junk_raises_protocol_errors_alone_and_alike_for_all_cuts(
         (b"*\r\n", "invalid multibulk length"),
         (b"*+1\r\n", "invalid multibulk length"),
         (b"*01\r\n", "invalid multibulk length"),
-        (b"*1048577\r\n", "invalid multibulk length"),
+        (
+            b"*1048577\r\n",
+            "invalid multibulk length: 1048577 arguments, arguments-max is 1048576",
+        ),
         (b"*9223372036854775808\r\n", "invalid multibulk length"),
         (b"*" + b"9" * 5000 + b"\r\n", "invalid multibulk length"),
         (b"*1\r\nPING\r\n", "expected '$', got 'P'"),
@@ -111,7 +114,10 @@ def test_junk_raises_protocol_errors_alone_and_alike_for_all_cuts(
         (b"*1\r\n$x\r\n", "invalid bulk length"),
         (b"*1\r\n$\r\n", "invalid bulk length"),
         (b"*1\r\n$-1\r\n", "invalid bulk length"),
-        (b"*1\r\n$536870913\r\n", "invalid bulk length"),
+        (
+            b"*1\r\n$536870913\r\n",
+            "invalid bulk length: 536870913 bytes, body-max is 536870912",
+        ),
         (b"*1\r\n$1e3\r\n", "invalid bulk length"),
         (b"*1\r\n$ 1\r\n", "invalid bulk length"),
         (b'ECHO "a\r\n', "unbalanced quotes in request"),
@@ -148,7 +154,8 @@ def test_commands_before_an_error_are_given_first() -> None:
 def test_the_bulk_limit_holds_on_every_path(size: int) -> None:
     stream = spell([b"x" * size])
     assert run([stream], bulk_bytes_max=size) == ([[b"x" * size]], None)
-    assert run([stream], bulk_bytes_max=size - 1) == ([], "Protocol error: invalid bulk length")
+    text = f"Protocol error: invalid bulk length: {size} bytes, body-max is {size - 1}"
+    assert run([stream], bulk_bytes_max=size - 1) == ([], text)
 
 
 def test_pending_bytes_counts_what_has_not_come_out() -> None:

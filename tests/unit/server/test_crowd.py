@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import trio
 
 from disque.server.clients import CRON_S
 from disque.server.crowd import STRANGER_ARGUMENTS_MAX, STRANGER_BULK_BYTES_MAX
+from disque.server.eventlog import EventLog
 from tests.unit.server.world import World, running
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 NOAUTH = b"-NOAUTH Authentication required.\r\n"
 
@@ -23,15 +29,23 @@ def bulk(*words: bytes) -> bytes:
     return b"*%d\r\n%b" % (len(words), b"".join(parts))
 
 
+def told(what: bytes, limit: bytes) -> bytes:
+    return b"-ERR Protocol error: invalid %b length: %b\r\n" % (what, limit)
+
+
 async def test_little_is_read_of_a_stranger_and_all_once_the_password_is_given() -> None:
     async with running() as world:
         lock(world)
         long, many = b"x" * (STRANGER_BULK_BYTES_MAX + 1), [b"q"] * STRANGER_ARGUMENTS_MAX
         peer = world.connect()
-        await peer.ask(bulk(b"PING", long), b"-ERR Protocol error: invalid bulk length\r\n")
+        await peer.ask(
+            bulk(b"PING", long), told(b"bulk", b"16385 bytes, the limit before AUTH is 16384")
+        )
         await peer.expect_end()
         peer = world.connect()
-        await peer.ask(bulk(b"GETJOB", *many), b"-ERR Protocol error: invalid multibulk length\r\n")
+        await peer.ask(
+            bulk(b"GETJOB", *many), told(b"multibulk", b"17 arguments, the limit before AUTH is 16")
+        )
         await peer.expect_end()
         # In one piece: the limits end with the AUTH, not with what was read
         peer = world.connect()
@@ -122,10 +136,29 @@ async def test_limits_of_arguments_change_at_run_time() -> None:
         await other.ask(
             b"CONFIG SET body-max 1024\r\nCONFIG SET arguments-max 16\r\n", b"+OK\r\n" * 2
         )
-        await peer.ask(bulk(b"PING", long), b"-ERR Protocol error: invalid bulk length\r\n")
+        await peer.ask(bulk(b"PING", long), told(b"bulk", b"1025 bytes, body-max is 1024"))
         words = [b"GETJOB", b"NOHANG", b"FROM", *[b"q%d" % number for number in range(13)]]
         await other.ask(bulk(*words), b"*-1\r\n")
-        await other.ask(bulk(*words, b"q"), b"-ERR Protocol error: invalid multibulk length\r\n")
+        await other.ask(
+            bulk(*words, b"q"), told(b"multibulk", b"17 arguments, arguments-max is 16")
+        )
+
+
+async def test_u39_what_is_over_a_limit_is_told_in_the_log_now_and_then(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    async with running() as world:
+        events = world.clients._events = EventLog(path=str(log))
+        for _ in range(2):
+            peer = world.connect()
+            await peer.ask(
+                b"*2\r\n$4\r\nPING\r\n$536870913\r\n",
+                told(b"bulk", b"536870913 bytes, body-max is 536870912"),
+            )
+            await peer.expect_end()
+        events.close()
+    (line,) = log.read_text().splitlines()
+    assert "warning over-limit addr=" in line
+    assert "536870913 bytes, body-max is 536870912" in line
 
 
 async def test_commands_that_wait_for_copies_are_bounded_by_pipeline_max() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from disque.errors import TlsError
+from disque.errors import LimitError, TlsError
 from disque.stomp.frames import (
     Decoder,
     Frame,
@@ -242,14 +242,14 @@ def test_limits() -> None:
     for wire in (b"SEND\n\n12345", b"SEND\ncontent-length:5\n\n"):
         made = decoder(body_bytes_max=4)
         made.feed(wire)
-        with pytest.raises(FrameError, match="the body takes more than 4 bytes"):
+        with pytest.raises(LimitError, match=r"the body takes more than 4 bytes \(body-max\)"):
             made.take()
 
 
 def test_before_connect_bodies_are_small() -> None:
     made = Decoder(FrameLimits(body_bytes_first=4))
     made.feed(b"SEND\ncontent-length:5\n\n")
-    with pytest.raises(FrameError, match="more than 4 bytes"):
+    with pytest.raises(LimitError, match=r"more than 4 bytes \(the limit before CONNECT\)"):
         made.take()
 
 
