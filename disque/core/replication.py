@@ -59,6 +59,10 @@ from disque.core.state import (
 _NO_NODES = "Not enough reachable nodes for the requested replication level"
 _TIMED_OUT = "Timeout reached before replicating to the requested number of nodes"
 _STEP_MAX_MS = 2_000
+_LATE_MS = 10  # a timer that fires later than so: this node was busy
+_UNHEARD_MAX_MS = (
+    500  # how long an ADDJOB puts up with that, and with a peer that confirms other copies
+)
 
 
 def add_job(state: State, client: ClientId, command: cmd.AddJob) -> None:
@@ -292,11 +296,33 @@ def add_due(state: State, wait: AddWait) -> None:
             end_add(state, wait, _TIMED_OUT)
         return
     if now >= wait.next_step:
+        wait.next_step = _silent_at(state, wait)
+    if now >= wait.next_step:
         more_copies(state, wait, extra=1)
         wait.step_ms = min(wait.step_ms * 2, _STEP_MAX_MS)
         wait.next_step = now + wait.step_ms
     if wait.job.id in state.adding:
         _book_wait(state, wait)
+
+
+def _silent_at(state: State, wait: AddWait) -> int:
+    """ms; when a peer that was asked for a copy counts as silent: now, or later (U55).
+
+    Not while it confirms other copies, since those come in order; nor because this node was too busy to listen. That
+    holds for a while only, lest at a node that is always busy nobody else is asked.
+    """
+    now = state.now_ms
+    if now - wait.started_at >= _UNHEARD_MAX_MS:
+        return now
+    if now - wait.next_step > _LATE_MS:
+        return now + wait.step_ms
+    job = wait.job
+    heard_at = [
+        peer_of(state, node).answered_at
+        for node in others(state, job)
+        if not job.claims.get(node, (0, 0, False))[2]
+    ]
+    return max(now, min(heard_at, default=0) + wait.step_ms)
 
 
 def more_copies(state: State, wait: AddWait, *, extra: int = 0) -> None:
@@ -392,6 +418,7 @@ def on_got_job(state: State, peer: NodeId, said: msg.GotJob) -> None:
     job = state.jobs.get(said.id)
     if job is None or not job.retry_ms:
         return
+    peer_of(state, peer).answered_at = state.now_ms
     is_first = peer not in job.claims
     add_holders(state, job, (peer,))
     merge_claim(state, job, peer, (said.boot, said.clock, True))

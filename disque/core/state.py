@@ -182,6 +182,7 @@ class Peer:
     since: int = 0
     greeted: int = 0  # the boot with which we last healed
     answer_ms: int = 0  # how long its answers to ADDJOBs take
+    answered_at: int = 0  # ms; when it last confirmed a copy
     # Until when it is not asked for copies, of one queue or (None) of any: it said REFUSED not long ago (M25)
     refused: dict[bytes | None, int] = attrs.Factory(dict)
 

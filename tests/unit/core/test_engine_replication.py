@@ -295,6 +295,65 @@ def test_u55_peers_that_are_far_away_cost_no_surplus_copies() -> None:
     assert second - first == 50, "a silent node is noticed as early as ever"
 
 
+def stall(node: Node, ms: int) -> None:
+    """The node does nothing for so long: what is due meanwhile comes late."""
+    node.now_ms += ms
+    node.advance(0)
+
+
+def test_u55_a_peer_that_confirms_other_copies_is_not_silent() -> None:
+    """At load: what it was told comes in order, so the copies behind those will come, too."""
+    node = Node(view(up=(B, C)))
+    of_b: list[JobId] = []
+    while len(of_b) < 4:
+        node.clear()
+        id_ = add(node, replicate=2)
+        if node.told_to(msg.ReplJob) == [B]:
+            of_b.append(id_)
+        else:
+            got(node, C, id_)
+    node.clear()
+    for id_ in of_b[:3]:
+        node.advance(40)
+        got(node, B, id_)
+    assert node.told_to(msg.ReplJob) == []
+    node.advance(49)
+    assert node.told_to(msg.ReplJob) == []
+    node.advance(1)
+    assert node.told_to(msg.ReplJob) == [B, C], "silent for 50 ms: once more, and one more node"
+
+
+def test_u55_nobody_is_silent_to_a_node_that_was_too_busy_to_listen() -> None:
+    node = Node(view(up=(B, C)))
+    id_ = add(node, replicate=2)
+    (first,) = node.told_to(msg.ReplJob)
+    node.clear()
+    stall(node, 300)
+    assert node.told_to(msg.ReplJob) == []
+    node.advance(49)
+    got(node, first, id_)
+    assert node.answers() == [Status(id_)]
+    node.advance(1_000)
+    assert node.told_to(msg.ReplJob) == []
+
+
+@pytest.mark.parametrize("is_late", [True, False])
+def test_u55_a_node_that_never_comes_to_rest_asks_another_all_the_same(*, is_late: bool) -> None:
+    """Its timers fire late each time, or the peer confirms other copies for ever."""
+    node = Node(view(up=(B, C)))
+    id_ = add(node, replicate=2)
+    (first,) = node.told_to(msg.ReplJob)
+    (other,) = {B, C} - {first}
+    for _ in range(8):
+        if is_late:
+            stall(node, 80)
+        else:
+            got(node, first, add(node, replicate=2))
+            node.advance(80)
+    assert node.now_ms - NOW == 640
+    assert id_ in [each.id for each in node.told(msg.ReplJob, to=other)]
+
+
 def test_a_node_that_answers_late_still_counts() -> None:
     node = Node(view(up=(B, C)))
     id_ = add(node, replicate=2)
