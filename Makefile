@@ -62,9 +62,11 @@ $(VENV)/bin/python:
 
 # pip's own byte code is no dependency of ours: stamps, so that nothing is asked of a registry when nothing changed.
 $(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
+	@echo "pip installs disque-broker into $(VENV): only now, and it may take a minute ..."
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[cli,web]'
 	@touch $@
 
 $(VENV)/.installed-dev: pyproject.toml | $(VENV)/bin/python
+	@echo "pip installs disque-broker and its tools into $(VENV): only now, and it may take some minutes ..."
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[dev]'
 	@touch $@ $(VENV)/.installed
