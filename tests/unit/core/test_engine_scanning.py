@@ -83,6 +83,24 @@ def test_u19_qpeek_shows_the_oldest_first_and_with_a_negative_count_the_newest_f
     assert peeked(node, 0) == []
 
 
+def test_u19_a_queue_is_paged_through_by_jscan_though_jobs_come_and_go() -> None:
+    node = Node()
+    ids = [node.add() for _ in range(40)]
+    node.add(queue=b"other")
+
+    def between(_: int) -> None:
+        node.get()  # by an offset, the next page would begin one job too late
+        node.add()
+
+    pages = walk(
+        node, lambda cursor: cmd.JScan(cursor, 5, queue=b"q", states=(b"queued",)), between
+    )
+    assert {len(page) for page in pages[:-1]} == {5}
+    found = [each.text for each in flat(pages)]
+    assert len(found) == len(set(found))
+    assert set(ids[len(pages) :]) <= set(found)
+
+
 def test_qpeek_shows_queue_id_body_of_each() -> None:
     node = Node()
     id_ = node.add(b"body")
