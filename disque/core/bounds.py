@@ -26,6 +26,8 @@ def _add(state: State, command: cmd.AddJob) -> str | None:
 
 
 def _get(state: State, command: cmd.GetJob) -> str | None:
+    if command.is_admitted:
+        return None
     queues, names = state.queues, command.queues
     if len(names) > state.limits.get_queues_max:
         return f"GETJOB takes at most {state.limits.get_queues_max} queues"
@@ -49,7 +51,18 @@ def _wait(state: State, _command: cmd.WaitJob) -> str | None:
     return _blocked(state) if is_full else None
 
 
-def _of_queue(state: State, command: cmd.Pause | cmd.Attend) -> str | None:
+def _of_queue(state: State, command: cmd.Pause) -> str | None:
+    return _queue(state, command.queue)
+
+
+def _attend(state: State, command: cmd.Attend) -> str | None:
+    """Subscriptions count as clients that wait, whether or not they wait at the moment."""
+    if command.change < 0:
+        return None
+    most = state.limits.blocked_max
+    if max(state.topics.attended, len(state.getting) + len(state.inquiry_of)) >= most:
+        state.counts.blocked_refused += 1
+        return f"too many subscriptions of queues, the limit is {most} (blocked-clients-max)"
     return _queue(state, command.queue)
 
 
@@ -85,5 +98,5 @@ _CHECKS: Mapping[type, Callable[[State, Any], str | None]] = {
     cmd.GetJob: _get,
     cmd.WaitJob: _wait,
     cmd.Pause: _of_queue,
-    cmd.Attend: _of_queue,
+    cmd.Attend: _attend,
 }

@@ -41,13 +41,17 @@ class AddJob:
 
 @value
 class GetJob:
-    """`queues` has no duplicates; `timeout_ms` 0 waits for ever."""
+    """`queues` has no duplicates; `timeout_ms` 0 waits for ever.
+
+    `is_admitted`: for a subscription that Attend has let in; no limit stands against it any more.
+    """
 
     queues: tuple[bytes, ...]
     timeout_ms: int = 0
     count: int = 1
     is_nohang: bool = False
     with_counters: bool = False
+    is_admitted: bool = False
 
 
 @value
@@ -246,7 +250,10 @@ class CountReached:
 
 @value
 class Attend:
-    """One subscription more (1) or less (-1) of a queue by a front end that subscribes: a number to be asked for."""
+    """One subscription more (1) or less (-1) of a queue by a front end that subscribes.
+
+    It is counted, and its place among those that wait is its own until it ends, or there is none and it fails.
+    """
 
     queue: bytes
     change: int

@@ -377,7 +377,7 @@ def _queue_sweep_due(state: State, sweep: _QueueSweep) -> None:
 
 def _is_idle(state: State, queue: JobQueue) -> bool:
     now = state.now_ms
-    if queue.jobs or queue.blocked or queue.pause:
+    if queue.jobs or queue.blocked or queue.pause or queue.name in state.topics.attending:
         return False
     if any(until > now for _, until in queue.wanted.values()):
         return False

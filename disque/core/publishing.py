@@ -13,6 +13,7 @@ from cluster.nodeid import NodeId
 from cluster.view import ClusterView
 from disque.core import commands as cmd
 from disque.core import messages as msg
+from disque.core.delivery import queue_of
 from disque.core.ready import ClientId, Published, Pushes, Reply
 from disque.core.state import State, fail, reply, send
 from disque.core.topics import Kind, Topic, TopicTable, count_of, pattern_of
@@ -78,7 +79,8 @@ def number_of_subscriptions(state: State, client: ClientId, command: cmd.NumSub)
 def subscribe(state: State, client: ClientId, command: cmd.Subscribe) -> None:
     """SUBSCRIBE, PSUBSCRIBE: one reply a topic, with the number that the connection has then."""
     topics, limits = state.topics, state.limits
-    if any([_is_too_long(state, client, name) for _, name in command.topics[:1]]):
+    longest = max([name for _, name in command.topics], key=len, default=b"")
+    if _is_too_long(state, client, longest):
         return
     if topics.size + len(command.topics) > limits.subscriptions_max:
         text = f"Too many subscriptions at this node, the limit is {limits.subscriptions_max}"
@@ -125,14 +127,16 @@ def leave(state: State, subscriber: ClientId) -> None:
 
 
 def attend(state: State, client: ClientId, command: cmd.Attend) -> None:
-    """A front end's subscription of a queue begins or ends."""
-    attending = state.topics.attending
-    count = attending.get(command.queue, 0) + command.change
-    if count > 0:
-        attending[command.queue] = count
+    """A front end's subscription of a queue begins or ends; the queue is there as long as it lasts."""
+    topics, name = state.topics, command.queue
+    count = topics.attending.get(name, 0) + command.change
+    topics.attended += command.change
+    if count:
+        topics.attending[name] = count
+        queue_of(state, name)
     else:
-        attending.pop(command.queue, None)
-    reply(state, client, max(count, 0))
+        del topics.attending[name]
+    reply(state, client, count)
 
 
 def _is_too_long(state: State, client: ClientId, name: bytes) -> bool:

@@ -118,6 +118,7 @@ class Topics:
     size: int = 0  # subscriptions here
     told: dict[NodeId, TopicTable[int]] = attrs.Factory(dict)  # by the peer that has them
     attending: dict[bytes, int] = attrs.Factory(dict)  # subscriptions of queues here
+    attended: int = 0  # all of them together
 
     def add(self, subscriber: int, topic: Topic) -> bool:
         """Subscribe; False if that is so already."""

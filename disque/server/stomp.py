@@ -14,7 +14,7 @@ import trio
 
 import disque
 from disque.core import commands as cmd
-from disque.core.commands import AddJob, CountReached
+from disque.core.commands import AddJob, Attend, CountReached
 from disque.core.ready import Failure, Published
 from disque.errors import CommandError
 from disque.server.access import WrongPassword
@@ -247,7 +247,7 @@ class Stomp:
         turns = self._shell.turns
         if turns.is_loading:
             return Failure("LOADING", LOADING_TEXT)
-        if turns.trouble and not isinstance(command, CountReached):
+        if turns.trouble and not isinstance(command, CountReached | Attend):
             return _unwritten(turns.trouble)
         if isinstance(command, AddJob) and self._shell.broker.engine.is_out_of_memory():
             return Failure("OOM", OOM_TEXT)

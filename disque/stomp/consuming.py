@@ -1,13 +1,14 @@
 """Consuming: the queues that one connection has subscribed to, what it was handed and hasn't acknowledged.
 
-A subscription asks the core for as many jobs as its prefetch leaves room for, and waits in line with all other
-consumers. What the client holds has a lease: renewed while the connection lives if the producer fixed no time, else
-over after that time: then the job belongs to somebody else, and its place is free again.
+A subscription that the core has let in asks it for as many jobs as its prefetch leaves room for, and waits in line with
+all other consumers. What the client holds has a lease: renewed while the connection lives if the producer fixed no
+time, else over after that time: then the job belongs to somebody else, and its place is free again.
 """
 
 from __future__ import annotations
 
 import enum
+from itertools import islice
 
 import attrs
 
@@ -15,11 +16,12 @@ from disque.core import commands as cmd
 from disque.core.jobid import JobId
 from disque.core.ready import ClientId, Delivery, Failure, Reply
 from disque.stomp.frames import Version, escape, header_lines
-from disque.stomp.outbox import Outbox, ignore
+from disque.stomp.outbox import Outbox, Then, ignore
 from disque.stomp.sending import is_renewable
 
 FETCH_MAX = 16  # jobs asked for at a time: other consumers of the queue have their turn in between
-AGAIN_MS = 1_000  # after the core refused a fetch (a node that leaves, a log that can't be written)
+# After the core refused fetches (a node that leaves, a log that can't be written): one is tried, then two, four ...
+AGAIN_MS = 1_000
 LATE_MAX = 1_000  # deliveries whose time is over that are remembered, so that a late ACK counts
 
 
@@ -43,7 +45,7 @@ class Subscription:
     is_temporary: bool = False
     held: dict[JobId, Held] = attrs.Factory(dict)  # unacknowledged, in order of delivery
     fetch: ClientId | None = None  # the GETJOB under way
-    again_at: int | None = None  # ms; when to try again after a refusal
+    is_begun: bool = False  # the core has let it in
     is_over: bool = False
     consumer: Consumer | None = None  # from its beginning on
 
@@ -77,31 +79,46 @@ class Consumer:
         self._late: dict[JobId, None] = {}
         self._look_at: int | None = None  # ms; none of what is held is due before
         self._unsent: list[Held] = []  # of automatic mode, not yet known to be sent
-        self._refused: dict[bytes, Subscription] = {}
+        self._refused: dict[bytes, Subscription] = {}  # whose fetches were, in that order
+        self._again_at: int | None = None  # ms; when to try some of them
+        self._tries = 1  # how many
         self._roomy: dict[bytes, Subscription] = {}  # that may fetch again, see `settle_up`
         self._done: list[JobId] = []  # acknowledged, not yet said to the core
 
     # Beginning and ending
 
-    def subscribe(self, subscription: Subscription) -> None:
-        """Begin to fetch."""
+    def subscribe(self, subscription: Subscription, then: Then) -> None:
+        """Begin to fetch if the core lets it; what it says, a Failure perhaps, is for `then`."""
         self.subscriptions[subscription.id] = subscription
         subscription.consumer = self
-        self._ask(cmd.Attend(subscription.queue, 1))
-        self._fill(subscription)
+
+        def answered(reply: Reply) -> None:
+            subscription.is_begun = not isinstance(reply, Failure)
+            if subscription.is_over:
+                self._leave(subscription)
+            elif not subscription.is_begun:
+                del self.subscriptions[subscription.id]
+            then(reply)
+            self._fill(subscription)
+
+        self._outbox.ask(cmd.Attend(subscription.queue, 1), answered)
 
     def unsubscribe(self, id_: bytes) -> None:
         """End a subscription; what it holds goes back into the queue at once, by age."""
         subscription = self.subscriptions.pop(id_)
         subscription.is_over = True
         self._refused.pop(id_, None)
-        self._ask(cmd.Attend(subscription.queue, -1))
+        self._leave(subscription)
         if subscription.fetch is not None:
             self._outbox.take_back(subscription.fetch)
         given_back = list(subscription.held)
         for id_job in given_back:
             self._let_go(id_job)
         self._give_back(subscription, given_back)
+
+    def _leave(self, subscription: Subscription) -> None:
+        if subscription.is_begun:
+            self._ask(cmd.Attend(subscription.queue, -1))
 
     def close(self) -> None:
         """The connection has ended: all goes back."""
@@ -121,12 +138,12 @@ class Consumer:
     def _fill(self, subscription: Subscription) -> None:
         """Ask for jobs if there is room for some and nothing is under way."""
         room = subscription.prefetch - len(subscription.held)
-        if room <= 0 or subscription.fetch is not None or subscription.is_over:
+        if room <= 0 or subscription.fetch is not None or subscription.id in self._refused:
             return
-        if subscription.again_at is not None:
+        if subscription.is_over or not subscription.is_begun:
             return
         command = cmd.GetJob(
-            (subscription.queue,), 0, min(room, FETCH_MAX), is_nohang=False, with_counters=True
+            (subscription.queue,), 0, min(room, FETCH_MAX), with_counters=True, is_admitted=True
         )
         subscription.fetch = self._outbox.ask(command, subscription.fetched, is_owed=False)
 
@@ -141,8 +158,9 @@ class Consumer:
         for job in jobs:
             self._deliver(subscription, job)
         if isinstance(reply, Failure):
-            subscription.again_at = self.now_ms + AGAIN_MS
             self._refused[subscription.id] = subscription
+            self._again_at = self.now_ms + AGAIN_MS
+            self._tries = 1
         self._fill(subscription)
 
     def _deliver(self, subscription: Subscription, job: Delivery) -> None:
@@ -238,10 +256,8 @@ class Consumer:
     @property
     def due_at(self) -> int | None:
         """ms; when `due` should be called, None: not before something else happens."""
-        # they lie in the order in which they were refused
-        first = next(iter(self._refused.values()), None)
-        times = [self._look_at, None if first is None else first.again_at]
-        return min([at for at in times if at is not None], default=None)
+        times = [at for at in (self._look_at, self._again_at) if at is not None]
+        return min(times, default=None)
 
     def due(self) -> None:
         """Renew leases, let go of what has been held too long, and try again what was refused.
@@ -262,12 +278,16 @@ class Consumer:
             self._look_at = min(times, default=None)
         if renewed:
             self._outbox.ask(cmd.Renew(tuple(renewed)), self._renewed, is_owed=False)
-        for subscription in list(self._refused.values()):
-            if subscription.again_at is not None and subscription.again_at <= self.now_ms:
-                subscription.again_at = None
-                del self._refused[subscription.id]
-                self._roomy[subscription.id] = subscription
+        if self._again_at is not None and self._again_at <= self.now_ms:
+            self._try_again()
         self.settle_up()
+
+    def _try_again(self) -> None:
+        """Some of the refused, not all: who is refused once more tells the others to wait."""
+        for id_ in list(islice(self._refused, self._tries)):
+            self._roomy[id_] = self._refused.pop(id_)
+        self._tries *= 2
+        self._again_at = self.now_ms + AGAIN_MS if self._refused else None
 
     def _time_is_over(self, held: Held) -> None:
         self._let_go(held.id)

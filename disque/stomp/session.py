@@ -41,7 +41,7 @@ from disque.stomp.frames import (
     unescape,
 )
 from disque.stomp.listening import Listener, Tails
-from disque.stomp.outbox import Outbox, ignore
+from disque.stomp.outbox import Outbox, Then, ignore
 from disque.stomp.sending import add_command, publish_command
 from disque.stomp.transactions import Transactions
 
@@ -95,7 +95,8 @@ class Session:
         try:
             self._handler(frame)(self, frame)
         except CommandError as error:
-            self._fail(frame.headers.get(b"receipt"), error.code, str(error))
+            id_ = frame.headers.get(b"id") if frame.command == b"SUBSCRIBE" else None
+            self._fail(frame.headers.get(b"receipt"), error.code, str(error), subscription=id_)
 
     def settle_up(self) -> None:
         """All frames that have come are done: to be called after the last one."""
@@ -186,8 +187,16 @@ class Session:
             name = escape(receipt, self.version)
             self.outbox.data.append(b"RECEIPT\nreceipt-id:%b\n%b\n%b" % (name, more, self._end))
 
-    def _fail(self, receipt: bytes | None, code: str, text: str, *, is_fatal: bool = False) -> None:
-        """Say what went wrong. STOMP 1.0 lets the connection go on."""
+    def _fail(
+        self,
+        receipt: bytes | None,
+        code: str,
+        text: str,
+        *,
+        subscription: bytes | None = None,
+        is_fatal: bool = False,
+    ) -> None:
+        """Say what went wrong, and with what. STOMP 1.0 lets the connection go on."""
         message = text if code == "ERR" else f"{code} {text}"
         headers = {
             b"message": message.encode("utf-8", "surrogateescape"),
@@ -197,15 +206,19 @@ class Session:
             headers[b"version"] = b",".join(_VERSIONS)
         if receipt is not None:
             headers[b"receipt-id"] = receipt
+        if subscription is not None:
+            headers[b"subscription"] = subscription
         self._say(Frame(b"ERROR", headers, headers[b"message"] + b"\n"))
         if is_fatal or self.version is not Version.V10:
             self.is_closing = True
 
-    def _done(self, receipt: bytes | None, reply: Reply) -> bool:
+    def _done(
+        self, receipt: bytes | None, reply: Reply, *, subscription: bytes | None = None
+    ) -> bool:
         """A command of a frame has been carried out, or (False) has failed, which the client is told."""
         if isinstance(reply, Failure):
             if not self.is_closing:
-                self._fail(receipt, reply.code, reply.text)
+                self._fail(receipt, reply.code, reply.text, subscription=subscription)
             return False
         return True
 
@@ -336,6 +349,14 @@ class Session:
         if b"selector" in headers:
             raise CommandError("selectors aren't supported")
         mode = _ack_mode(headers.get(b"ack", b"auto"))
+        receipt = headers.get(b"receipt")
+
+        def answered(reply: Reply) -> None:
+            if self._done(receipt, reply, subscription=id_):
+                self._receipt(receipt)
+            else:
+                self._listener.drop(key)
+
         destination = parse_destination(text, self._around.connection)
         match destination:
             case Queue(name=name, is_temporary=is_temporary):
@@ -345,10 +366,10 @@ class Session:
                     self._around.permit(cmd.GetJob((name,)))
                 head = message_head(id_, text, self.version)
                 prefetch = self._prefetch(headers.get(b"prefetch"))
-                self._consumer.subscribe(
-                    Subscription(key, name, mode, prefetch, head, is_temporary=is_temporary)
+                subscription = Subscription(
+                    key, name, mode, prefetch, head, is_temporary=is_temporary
                 )
-                self._receipt(headers.get(b"receipt"))
+                self._consumer.subscribe(subscription, answered)
             case Channel():
                 self._around.permit(cmd.Subscribe(0, (destination.topic,)))
                 self._listener.add(
@@ -357,7 +378,7 @@ class Session:
                     is_nameless=id_ is None,
                     is_acknowledged=mode is not AckMode.AUTO,
                 )
-                self._subscribe_topic(key, destination, headers.get(b"receipt"))
+                self._subscribe_topic(destination, answered)
             case Asked():
                 raise CommandError(f"nobody can subscribe to {shown(text)}")
 
@@ -369,17 +390,10 @@ class Session:
             raise CommandError(f"prefetch must be a number above 0, got {shown(text)}")
         return min(int(text), most)
 
-    def _subscribe_topic(self, key: bytes, channel: Channel, receipt: bytes | None) -> None:
+    def _subscribe_topic(self, channel: Channel, answered: Then) -> None:
         if self.subscriber is None:
             self.subscriber = self._around.new_id()
-
-        def subscribed(reply: Reply) -> None:
-            if self._done(receipt, reply):
-                self._receipt(receipt)
-            else:
-                self._listener.drop(key)
-
-        self.outbox.ask(cmd.Subscribe(self.subscriber, (channel.topic,)), subscribed)
+        self.outbox.ask(cmd.Subscribe(self.subscriber, (channel.topic,)), answered)
 
     def _unsubscribe(self, frame: Frame) -> None:
         receipt = frame.headers.get(b"receipt")

@@ -12,6 +12,7 @@ from tests.unit.core.builders import B, Node, copy, job_id, view
 LONG = b"q" * 9
 TOO_LONG = Failure("ERR", "queue name of 9 bytes, the limit is 8")
 TOO_MANY = Failure("ERR", "too many queues, the limit is 2")
+TOO_MANY_1 = Failure("ERR", "too many queues, the limit is 1")
 TOO_FULL = Failure("ERR", "too many blocked clients, the limit is 2")
 
 
@@ -28,6 +29,7 @@ def bounded(**limits: int) -> Node:
         cmd.AddJob(b"q", b"x", 0, dead_queue=LONG),
         cmd.GetJob((b"q", LONG), is_nohang=True),
         cmd.Pause(LONG, 1),
+        cmd.Attend(LONG, 1),
     ],
 )
 def test_a_queue_name_has_its_length(command: cmd.Command) -> None:
@@ -53,6 +55,27 @@ def test_new_queues_end_at_the_limit_and_those_that_are_there_go_on() -> None:
         assert node.do(command) == [TOO_MANY]
     assert len(node.get(b"a", b"b", count=2)) == 2
     assert node.engine.statistics().queues_refused == 3
+
+
+def test_subscriptions_of_queues_have_the_places_of_clients_that_wait() -> None:
+    node = bounded(blocked_max=2)
+    too_many = "too many subscriptions of queues, the limit is 2 (blocked-clients-max)"
+    assert [*node.do(cmd.Attend(b"a", 1)), *node.do(cmd.Attend(b"b", 1))] == [1, 1]
+    assert node.do(cmd.Attend(b"a", 1)) == [Failure("ERR", too_many)]
+    for number in (10, 11):
+        fetch = cmd.GetJob((b"a",), is_admitted=True)
+        assert node.do(fetch, client=ClientId(number)) == [], "a place was kept"
+    assert node.do(cmd.GetJob((b"a",)), client=ClientId(12)) == [TOO_FULL]
+    assert node.do(cmd.Attend(b"b", -1)) == [0]
+    assert node.do(cmd.Attend(b"a", 1)) == [Failure("ERR", too_many)], "GETJOBs wait, too"
+    assert node.state.topics.attended == 1
+
+
+def test_a_subscription_of_a_queue_needs_room_for_it_and_ends_without() -> None:
+    node = bounded(queues_max=1)
+    assert [*node.do(cmd.Attend(b"a", 1)), *node.do(cmd.Attend(b"b", 1))] == [1, TOO_MANY_1]
+    node.engine.set_limits(attrs.evolve(node.state.limits, queues_max=0))
+    assert node.do(cmd.Attend(b"a", -1)) == [0]
 
 
 def test_a_job_of_a_peer_finds_room_beyond_the_limits() -> None:

@@ -148,6 +148,9 @@ def test_limits() -> None:
     (refusal,) = node.do(cmd.Subscribe(ONE, ((Kind.CHANNEL, b"1234"),)))
     assert refusal == Failure("ERR", "A topic's name has at most 3 bytes, got 4")
     assert node.do(cmd.Publish(b"1234", b"")) == [refusal]
+    late = ((Kind.CHANNEL, b"1"), (Kind.CHANNEL, b"1234"))
+    assert node.do(cmd.Subscribe(ONE, late)) == [refusal], "wherever the name stands"
+    assert node.state.topics.size == 0
     (refusal,) = node.do(
         cmd.Subscribe(ONE, tuple((Kind.CHANNEL, each) for each in (b"1", b"2", b"3")))
     )
@@ -177,7 +180,17 @@ def test_subscriptions_of_queues_are_counted_on_all_nodes() -> None:
     assert one.answers()[-1] == 3
     assert two.do(cmd.Attend(b"q", -1)) == [1]
     assert two.do(cmd.Attend(b"q", -1)) == [0]
-    assert two.state.topics.attending == {}
+    assert (two.state.topics.attending, two.state.topics.attended) == ({}, 0)
+
+
+def test_a_queue_that_is_subscribed_to_stays() -> None:
+    node = Node()
+    node.do(cmd.Attend(b"q", 1))
+    node.advance(node.state.limits.queue_idle_max_ms * 2)
+    assert b"q" in node.state.queues
+    node.do(cmd.Attend(b"q", -1))
+    node.advance(node.state.limits.queue_idle_max_ms * 2)
+    assert not node.state.queues
 
 
 # Leases that are renewed while the subscriber lives

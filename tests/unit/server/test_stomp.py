@@ -200,6 +200,17 @@ async def test_what_the_shell_refuses(world: World, stomp: Stomp, kind: str) -> 
     world.turns.is_loading, world.turns.trouble = False, ""
 
 
+async def test_a_subscription_begins_though_the_log_cant_be_written_now(
+    world: World, stomp: Stomp
+) -> None:
+    wire = await connected(world, stomp)
+    world.turns.trouble = "No space left on device"
+    assert await wire.ask(SUBSCRIBE) == SUBSCRIBED[:-1]
+    world.turns.trouble = ""
+    await world.connect().ask(b"ADDJOB q x 0\r\n", b"+D-")
+    assert (await wire.frame()).startswith(b"MESSAGE\n")
+
+
 async def test_who_waits_is_told_when_the_log_cant_be_written(world: World, stomp: Stomp) -> None:
     wire = await connected(world, stomp)
     await wire.ask(SUBSCRIBE)

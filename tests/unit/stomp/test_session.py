@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from disque.core import commands as cmd
+from disque.core.limits import Limits
 from disque.core.ready import ClientId
 from disque.errors import ProtocolError
 from disque.stomp.frames import Frame, Version
@@ -546,10 +547,13 @@ def test_a_fetch_that_was_answered_when_its_subscription_ended_loses_nothing() -
     hub.add(b"x")
     session, node = talker.session, hub.node
     session.receive(Frame(b"SUBSCRIBE", {b"destination": b"/queue/q", b"id": b"0"}), node.now_ms)
-    for id_, command in session.outbox.commands:
-        assert command is not None
-        node.engine.command(id_, command)
-    session.outbox.commands = []
+    talker.carry_out()
+    ((attending, reply),) = node.replies
+    session.replied(attending, reply, node.now_ms)
+    node.replies.clear()
+    talker.carry_out()
+    ((_, (job,)),) = node.replies
+    assert job.body == b"x"
     session.receive(Frame(b"UNSUBSCRIBE", {b"id": b"0"}), node.now_ms)
     hub.route()
     assert depth(hub).queued == 1
@@ -564,6 +568,64 @@ def test_a_refused_fetch_is_tried_again() -> None:
     hub.add(b"x")
     hub.advance(1_500)
     assert talker.bodies() == [b"x"]
+
+
+def test_of_many_refused_fetches_few_are_tried_at_a_time() -> None:
+    hub = Hub(Node(view(leaving=(A,))))
+    talker = hub.connect()
+    for number in range(100):
+        talker.do("SUBSCRIBE", destination=f"/queue/q{number}", id=f"{number}", ack="client")
+    consumer = talker.session._consumer
+    for _ in range(3):
+        hub.advance(1_000)
+        assert len(consumer._refused) == 100, "the one that was tried is refused again"
+    hub.node.see(view())
+    sizes: list[int] = []
+    for _ in range(8):
+        hub.advance(1_000)
+        sizes.append(100 - len(consumer._refused))
+    assert sizes == [1, 3, 7, 15, 31, 63, 100, 100]
+    assert talker.session.due_at is None
+
+
+@each_version
+@pytest.mark.parametrize("kind", ["queue", "topic"])
+def test_a_subscription_beyond_the_limit_is_an_error_and_nothing_more(
+    version: Version, kind: str
+) -> None:
+    hub = Hub(Node(limits=Limits(blocked_max=1, subscriptions_max=1)))
+    talker, other = hub.connect(version), hub.connect(version)
+    said = {"destination": f"/{kind}/x", "id_": "here"}
+    assert other.do("SUBSCRIBE", **said, receipt="r") == [receipt("r")]
+    (frame,) = talker.do("SUBSCRIBE", **said, receipt="r")
+    assert (frame.command, frame.headers[b"receipt-id"]) == (b"ERROR", b"r")
+    assert frame.headers[b"subscription"] == b"here"
+    assert b"the limit is 1" in frame.headers[b"message"]
+    assert talker.session.is_closing == (version is not Version.V10)
+    assert (talker.session.due_at, talker.session.outbox.waiting()) == (None, [])
+    hub.advance(5_000)
+    assert talker.heard() == []
+    if version is Version.V10:
+        other.do("UNSUBSCRIBE", id_="here")
+        assert talker.do("SUBSCRIBE", **said, receipt="r") == [receipt("r")]
+
+
+@each_version
+def test_a_subscription_that_cant_be_names_itself(version: Version) -> None:
+    talker = Hub().connect(version)
+    (frame,) = talker.do("SUBSCRIBE", destination="/nowhere", id_="7", receipt="r")
+    assert frame.headers[b"subscription"] == b"7"
+
+
+def test_a_subscription_that_ends_before_it_has_begun_is_counted_once() -> None:
+    hub = Hub(Node(limits=Limits(blocked_max=1)))
+    for _ in range(2):
+        talker = hub.connect()
+        for command in (b"SUBSCRIBE", b"UNSUBSCRIBE"):
+            headers = {b"id": b"0", b"destination": b"/queue/q"}
+            talker.session.receive(Frame(command, headers), hub.node.now_ms)
+        hub.route()
+        assert (hub.node.state.topics.attended, hub.node.state.getting) == (0, {})
 
 
 # Topics
