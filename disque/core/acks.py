@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import islice
-
 from cluster.nodeid import NodeId
 from disque.core import commands as cmd
 from disque.core import messages as msg
@@ -16,7 +14,7 @@ from disque.core.copies import (
     others,
     set_ack,
 )
-from disque.core.delivery import REMOVED_TEXT, drop, end_wait, thaw
+from disque.core.delivery import REMOVED_TEXT, drop, end_wait, free, is_unused, thaw
 from disque.core.ending import (
     bury,
     collect,
@@ -35,7 +33,18 @@ from disque.core.ending import (
 from disque.core.job import Job, Reason
 from disque.core.jobid import JobId, is_retried
 from disque.core.ready import ClientId
-from disque.core.state import Mark, Purge, State, fail, gone_claim, reply, send, wake
+from disque.core.state import (
+    Inquiry,
+    Mark,
+    Purge,
+    State,
+    Tally,
+    fail,
+    gone_claim,
+    reply,
+    send,
+    wake,
+)
 
 
 def ack_jobs(state: State, client: ClientId, command: cmd.AckJob) -> None:
@@ -113,11 +122,20 @@ def _cancel(state: State, job: Job, *, is_ordered: bool = False) -> None:
         collect(state, job)
 
 
-def purge_here(state: State, name: bytes, node: NodeId, boot: int, seq: int) -> int:
+def purge_here(
+    state: State,
+    name: bytes,
+    node: NodeId,
+    boot: int,
+    seq: int,
+    *,
+    is_final: bool = False,
+    asked: Inquiry | None = None,
+) -> int:
     """QPURGE at one node, once for each order: how many jobs it accounted for (M19, B9.4).
 
-    At once for a small store; of a large one the queued jobs at the head go at once and the rest in bounded steps, over
-    the ids that are here now.
+    In bounded steps over the ids that are here now, the first one at once; a small store needs no other. The queued
+    jobs come first: `asked` is busy until they are gone. `is_final`: an empty queue that nobody watches goes, too.
     """
     if node not in state.view.members or (boot, seq) <= state.purges_seen.get(node, (0, 0)):
         return 0
@@ -126,15 +144,11 @@ def purge_here(state: State, name: bytes, node: NodeId, boot: int, seq: int) -> 
         aside = thaw(state, id_)
         if aside is not None:
             _cancel(state, aside, is_ordered=True)
-    tally, queue = state.tallies.get(name), state.queues.get(name)
-    if tally is None:
-        return 0
-    count = tally.delivered + tally.delayed + (0 if queue is None else len(queue))
-    queued = [] if queue is None else [job.id for job in islice(queue.jobs, _PURGE_CANCELS)]
-    for id_ in queued:
-        _cancel(state, state.jobs[id_], is_ordered=True)
-    purge = Purge(name, list(state.jobs))
-    purge_due(state, purge)
+    tally, queue = state.tallies.get(name, Tally()), state.queues.get(name)
+    queued = [] if queue is None else [job.id for job in queue.jobs]
+    ids = [*queued, *state.jobs] if tally.copies else []
+    count = tally.delivered + tally.delayed + len(queued)
+    purge_step(state, Purge(name, ids, len(queued), is_final, asked))
     return count
 
 
@@ -142,10 +156,10 @@ _PURGE_STEP = 5_000  # jobs looked at at a time
 _PURGE_CANCELS = 500  # of those, cancelled
 
 
-def purge_due(state: State, purge: Purge) -> None:
-    """One bounded step of a purge."""
+def purge_step(state: State, purge: Purge) -> None:
+    """One bounded step of a purge; who asked for it may be answered after any."""
     left = _PURGE_CANCELS
-    for id_ in islice(purge.ids, purge.position, purge.position + _PURGE_STEP):
+    for id_ in purge.ids[purge.position : purge.position + _PURGE_STEP]:
         purge.position += 1
         job = state.jobs.get(id_)
         if job is not None and not job.is_done and job.queue == purge.queue:
@@ -153,6 +167,11 @@ def purge_due(state: State, purge: Purge) -> None:
             left -= 1
             if not left:
                 break
+    if purge.asked is not None:
+        purge.asked.is_busy = purge.position < purge.queued
+    queue = state.queues.get(purge.queue) if purge.is_final else None
+    if queue is not None and is_unused(state, queue):
+        free(state, queue)
     if purge.position < len(purge.ids):
         wake(state, purge, state.now_ms + 1)
 

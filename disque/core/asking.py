@@ -11,7 +11,13 @@ from collections.abc import Callable, Mapping
 from cluster.nodeid import NodeId
 from disque.core import commands as cmd
 from disque.core import messages as msg
-from disque.core.acks import cancel_here, outcome_of, purge_here, remember_unknown
+from disque.core.acks import (
+    cancel_here,
+    outcome_of,
+    purge_here,
+    purge_step,
+    remember_unknown,
+)
 from disque.core.handling import (
     WORKING_ACKED,
     WORKING_DONE,
@@ -27,6 +33,7 @@ from disque.core.inquiries import (
     close_inquiry,
     members,
     open_inquiry,
+    silence,
     strike_unreachable,
     take_answer,
 )
@@ -36,7 +43,7 @@ from disque.core.jobid import JobId
 from disque.core.outcomes import OUTCOME_NAMES, PENDING, joined_outcome
 from disque.core.ready import ClientId, NilArray, Reply
 from disque.core.returning import RETURNED, answer_returned, finish_returned
-from disque.core.state import Inquiry, State, fail, reply, salted, send, wake
+from disque.core.state import Inquiry, Purge, State, fail, reply, salted, send, wake
 
 # Kinds of questions on the wire, RETURNED beside them; never reuse a number.
 LENGTH, STATUS, HOLDERS, CANCEL, PURGE, OUTCOMES, NACK, ENQUEUE, DEQUEUE, WORKING, REVIVE = range(
@@ -71,7 +78,7 @@ def _ask_all(
 
 
 def _end_if_done(state: State, inquiry: Inquiry) -> None:
-    if not inquiry.pending:
+    if not (inquiry.pending or inquiry.is_busy):
         _end(state, inquiry)
 
 
@@ -84,11 +91,14 @@ def on_answer(state: State, peer: NodeId, said: msg.Answer) -> None:
     """One member has answered; the last one ends the question."""
     inquiry = take_answer(state, peer, said)
     if inquiry is not None:
-        _end(state, inquiry)
+        _end_if_done(state, inquiry)
 
 
 def inquiry_due(state: State, inquiry: Inquiry) -> None:
     """Time is up for a question; or a WAITJOB asks again."""
+    if inquiry.is_busy:
+        silence(inquiry)
+        return
     if not inquiry.is_resting:
         _end(state, inquiry)
         return
@@ -103,7 +113,7 @@ def inquiry_due(state: State, inquiry: Inquiry) -> None:
 def inquiries_review(state: State) -> None:
     """The view changed: who can't be reached is silent, and a resting WAITJOB asks again."""
     for inquiry in strike_unreachable(state):
-        _end(state, inquiry)
+        _end_if_done(state, inquiry)
     for inquiry in state.inquiries.values():
         if inquiry.is_resting:
             wake(state, inquiry, state.now_ms)
@@ -186,18 +196,35 @@ def _finish_attending(state: State, inquiry: Inquiry) -> None:
 
 
 def purge_queue(state: State, client: ClientId, command: cmd.QPurge) -> None:
-    """QPURGE: a one-time order to the members that can be reached (M19, B9.4)."""
+    """QPURGE: a one-time order to the members that can be reached (M19, B9.4).
+
+    Answered when what lay in the queue here is gone, however long that takes; others answer when they have begun.
+    """
     state.purges_made += 1
-    order = (state.boot, state.purges_made)
-    inquiry = _ask_all(state, client, PURGE, command.timeout_ms, queue=command.queue, numbers=order)
-    inquiry.done_here = purge_here(state, command.queue, state.self_id, *order)
+    queue, order, is_final = command.queue, (state.boot, state.purges_made), command.is_final
+    numbers = (*order, 1) if is_final else order
+    inquiry = _ask_all(state, client, PURGE, command.timeout_ms, queue=queue, numbers=numbers)
+    inquiry.done_here = purge_here(
+        state, queue, state.self_id, *order, is_final=is_final, asked=inquiry
+    )
     _end_if_done(state, inquiry)
+
+
+def purge_due(state: State, purge: Purge) -> None:
+    """The next step of a purge, and the answer for who waits for it."""
+    purge_step(state, purge)
+    inquiry = purge.asked
+    if inquiry is not None and not inquiry.is_busy:
+        purge.asked = None
+        if inquiry.number in state.inquiries:
+            _end_if_done(state, inquiry)
 
 
 def _answer_purge(state: State, peer: NodeId, said: msg.Question) -> tuple[int, ...]:
     if len(said.numbers) < 2:
         return (0,)
-    return (purge_here(state, said.queue, peer, said.numbers[0], said.numbers[1]),)
+    boot, seq, *final = said.numbers
+    return (purge_here(state, said.queue, peer, boot, seq, is_final=final == [1]),)
 
 
 def _finish_purge(state: State, inquiry: Inquiry) -> None:

@@ -161,10 +161,11 @@ class GlobalQLen:
 
 @value
 class QPurge:
-    """Cancel all jobs of a queue, everywhere, once."""
+    """Cancel all jobs of a queue, everywhere, once. `is_final`: nobody needs the queue any more."""
 
     queue: bytes
     timeout_ms: int | None = None
+    is_final: bool = False
 
 
 @value

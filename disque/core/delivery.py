@@ -59,6 +59,17 @@ def queue_of(state: State, name: bytes) -> JobQueue:
     return queue
 
 
+def is_unused(state: State, queue: JobQueue) -> bool:
+    """True if the queue is empty, nobody waits for it or has subscribed to it, and no flag of this node is on it."""
+    return not (queue.jobs or queue.blocked or queue.pause or queue.name in state.topics.attending)
+
+
+def free(state: State, queue: JobQueue) -> None:
+    """Forget a queue until it is used again."""
+    state.agenda.cancel(queue)
+    del state.queues[queue.name]
+
+
 def count_import(state: State, peer: NodeId, name: bytes) -> None:
     """A job of this queue came from another node: the pace of imports decides how much is asked for (reference 5.5)."""
     queue = queue_of(state, name)

@@ -51,8 +51,10 @@ from disque.core.delivery import (
     drop,
     end_get,
     end_wait,
+    free,
     get_jobs,
     get_timed_out,
+    is_unused,
 )
 from disque.core.ending import (
     collect,
@@ -366,8 +368,7 @@ def _queue_sweep_due(state: State, sweep: _QueueSweep) -> None:
     for name in sweep.names[-limits.queue_sweep_count :]:
         queue = state.queues.get(name)
         if queue is not None and _is_idle(state, queue):
-            state.agenda.cancel(queue)
-            del state.queues[name]
+            free(state, queue)
     del sweep.names[-limits.queue_sweep_count :]
     if sweep.names:
         wake(state, sweep, now + 10)
@@ -377,7 +378,7 @@ def _queue_sweep_due(state: State, sweep: _QueueSweep) -> None:
 
 def _is_idle(state: State, queue: JobQueue) -> bool:
     now = state.now_ms
-    if queue.jobs or queue.blocked or queue.pause or queue.name in state.topics.attending:
+    if not is_unused(state, queue):
         return False
     if any(until > now for _, until in queue.wanted.values()):
         return False
@@ -571,7 +572,7 @@ _DUE: Mapping[type[Any], Callable[[State, Any], None]] = {
     Peer: moves.moves_due,
     Walk: healing.walk_due,
     Sweep: healing.sweep_due,
-    Purge: acks.purge_due,
+    Purge: asking.purge_due,
     Repair: repair.repair_due,
     Repairer: repair.repairer_due,
     Leaver: leaving.leaver_due,

@@ -69,11 +69,16 @@ def take_answer(state: State, peer: NodeId, said: msg.Answer) -> Inquiry | None:
 
 
 def close_inquiry(state: State, inquiry: Inquiry) -> None:
-    """Wait no longer; whoever hasn't answered is silent."""
+    """Wait no longer."""
     state.inquiries.pop(inquiry.number, None)
     state.agenda.cancel(inquiry)
     if inquiry.client is not None:
         state.inquiry_of.pop(inquiry.client, None)
+    silence(inquiry)
+
+
+def silence(inquiry: Inquiry) -> None:
+    """Whoever hasn't answered is silent."""
     inquiry.silent += len(inquiry.pending)
     inquiry.pending.clear()
 

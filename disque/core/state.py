@@ -88,6 +88,7 @@ class Inquiry:
     word: int = 0  # the kind that is passed on to the holders found
     asked: Inquiry | None = None  # the question for holders that came before
     with_nodes: bool = False
+    is_busy: bool = False  # a QPURGE goes on here
     is_resting: bool = False  # a WAITJOB between two questions
     wait_deadline: int | None = None  # WAITJOB's own time-out
     wait_ms: int = 0  # WAITJOB: till it asks again
@@ -278,7 +279,10 @@ class Purge:
     """A purge under way: bounded steps over the ids that were here at its start (B9.4)."""
 
     queue: bytes
-    ids: list[JobId]
+    ids: list[JobId]  # first those that lay in the queue
+    queued: int  # how many
+    is_final: bool  # the queue goes, too
+    asked: Inquiry | None  # of this node's client, who is answered once the queue is empty
     position: int = 0
     wake_at: int | None = None
 

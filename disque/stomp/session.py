@@ -136,7 +136,7 @@ class Session:
         self._transactions.clear()
         self._consumer.close()
         for name in self._temporary:
-            self.outbox.ask(cmd.QPurge(name), ignore, is_owed=False)
+            self.outbox.ask(cmd.QPurge(name, is_final=True), ignore, is_owed=False)
         self._temporary.clear()
 
     @property

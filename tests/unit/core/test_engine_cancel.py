@@ -400,17 +400,66 @@ def test_an_addjob_waiting_on_the_node_of_the_order_gets_norepl_and_its_copies_g
     assert live_copies(world, id_) == []
 
 
-def test_b9_4_a_large_queue_goes_in_bounded_steps_and_later_jobs_live() -> None:
+def filled(count: int, queue: bytes = b"q") -> Node:
     node = Node()
-    engine, state = node.engine, node.state
-    for n in range(25_000):
-        engine.command(ClientId(n + 10), cmd.AddJob(b"q", b"", 0, replicate=1, retry_ms=RETRY_MS))
-    engine.take_ready()
-    assert node.do(cmd.QPurge(b"q")) == [[25_000, 1, 0]]
-    assert 15_000 < len(state.jobs) < 25_000
+    for n in range(count):
+        add = cmd.AddJob(queue, b"", 0, replicate=1, retry_ms=RETRY_MS)
+        node.engine.command(ClientId(n + 100), add)
+    node.engine.take_ready()
+    return node
+
+
+def test_b9_4_a_large_queue_goes_in_bounded_steps_and_the_answer_comes_when_it_is_empty() -> None:
+    node = filled(25_000)
+    assert node.do(cmd.QPurge(b"q")) == []
+    assert node.engine.is_waiting(ClientId(1))
+    assert 15_000 < len(node.state.jobs) < 25_000
     later = node.add()
+    node.replies.clear()
+    while not node.replies:
+        node.advance(1)
+    assert node.replies == [(ClientId(1), [25_000, 1, 0])]
+    assert node.do(cmd.QLen(b"q")) == [1]
     node.advance(100)
-    assert list(state.jobs) == [later]
+    assert list(node.state.jobs) == [later]
+
+
+def test_a_short_queue_is_purged_at_once_however_many_jobs_there_are() -> None:
+    node = filled(12_000, b"other")
+    node.add()
+    assert node.do(cmd.QPurge(b"q")) == [[1, 1, 0]]
+
+
+def test_a_large_purge_outlasts_the_time_that_others_have_and_its_client() -> None:
+    node = filled(3_000)
+    node.see(view(up=[B]))
+    assert node.do(cmd.QPurge(b"q", 1)) == []
+    node.advance(1)
+    node.see(view())
+    node.hear(B, msg.Answer(1, (5,)))
+    assert node.replies == []
+    node.advance(100)
+    assert node.answers() == [[3_000, 1, 1]]
+    node = filled(3_000)
+    node.do(cmd.QPurge(b"q"), client=OTHER)
+    node.engine.disconnect(OTHER)
+    node.advance(100)
+    assert (node.state.jobs, node.replies) == ({}, [])
+
+
+def test_a_final_purge_frees_the_queue_everywhere_unless_somebody_needs_it() -> None:
+    world = World.of(A, B, C)
+    replicated(world)
+    world.nodes[B].do(cmd.GetJob((b"q",), 1))
+    world.nodes[C].do(cmd.Attend(b"q", 1))
+    world.settle()
+    had(world, cmd.QPurge(b"q", is_final=True), at=A, client=OTHER)
+    assert [b"q" in node.state.queues for node in world.nodes.values()] == [False, False, True]
+    node = filled(3_000)
+    node.do(cmd.QPurge(b"q", is_final=True))
+    assert b"q" in node.state.queues
+    node.advance(100)
+    assert b"q" not in node.state.queues
 
 
 def test_jobs_are_counted_once_by_who_accounts_for_them() -> None:

@@ -705,6 +705,7 @@ def test_a_temporary_queue_is_its_connections_own_and_ends_with_it() -> None:
     assert depth(hub, b"temp-queue/c0/answers").queued == 1
     asker.leave()
     assert depth(hub, b"temp-queue/c0/answers").queued == 0
+    assert b"temp-queue/c0/answers" not in hub.node.state.queues
 
 
 def test_questions_are_answered_in_the_receipt_and_by_all_nodes() -> None:
