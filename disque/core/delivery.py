@@ -53,7 +53,6 @@ def queue_of(state: State, name: bytes) -> JobQueue:
     if queue is None:
         now = state.now_ms
         queue = state.queues[name] = JobQueue(name, created_at=now, accessed_at=now)
-        queue.import_start = queue.import_before_start = now
         if name in state.pauses:
             queue.cluster_pause = state.pauses[name][2]
     return queue
@@ -72,13 +71,13 @@ def free(state: State, queue: JobQueue) -> None:
 
 def count_import(state: State, peer: NodeId, name: bytes) -> None:
     """A job of this queue came from another node: the pace of imports decides how much is asked for (reference 5.5)."""
-    queue = queue_of(state, name)
-    if peer not in queue.responders:
-        queue.broadcast_round = 0
-    queue.responders[peer] = state.now_ms
-    queue.want_until = 0
-    queue.count_import(state.now_ms, bucket_ms=state.limits.import_bucket_ms)
-    queue.adhoc_round = 0
+    exchange = queue_of(state, name).open_exchange()
+    if peer not in exchange.responders:
+        exchange.broadcast_round = 0
+    exchange.responders[peer] = state.now_ms
+    exchange.want_until = 0
+    exchange.count_import(state.now_ms, bucket_ms=state.limits.import_bucket_ms)
+    exchange.adhoc_round = 0
 
 
 def is_paused_in(state: State, name: bytes) -> bool:
@@ -112,7 +111,7 @@ def enqueue(state: State, job: Job, *, was_nacked: bool = False) -> None:
     job.is_held = False
     set_role(state, job, Role.NONE)
     state.asks.pop(job.id, None)
-    queue.jobs.add(job)
+    queue.add(job)
     queue.jobs_in += 1
     queue.accessed_at = state.now_ms
     if job.was_queued:
@@ -121,7 +120,7 @@ def enqueue(state: State, job: Job, *, was_nacked: bool = False) -> None:
     book(state, job)
     if queue.blocked:
         serve(state, queue)
-    elif queue.wanted:
+    elif queue.is_wanted:
         state.offered[queue.name] = None
 
 
@@ -262,7 +261,7 @@ def end_get(state: State, wait: GetWait) -> None:
     for name in wait.queues:
         queue = state.queues.get(name)
         if queue is not None:
-            queue.blocked.pop(wait.client, None)
+            queue.unblock(wait.client)
 
 
 def get_jobs(state: State, client: ClientId, command: cmd.GetJob) -> None:
@@ -303,7 +302,7 @@ def _wait_for_job(
     wait = GetWait(client, command.queues, command.with_counters)
     state.getting[client] = wait
     for queue in queues:
-        queue.blocked[client] = None
+        queue.block(client)
     if command.timeout_ms:
         wake(state, wait, state.now_ms + command.timeout_ms)
 

@@ -354,7 +354,7 @@ def _size_of(reply: Reply) -> int:
 
 
 class _QueueSweep:
-    """Frees idle queues, some at a time (reference 5.4)."""
+    """Frees idle queues, and what others no longer need, some at a time (reference 5.4)."""
 
     def __init__(self) -> None:
         self.wake_at: int | None = None
@@ -369,6 +369,8 @@ def _queue_sweep_due(state: State, sweep: _QueueSweep) -> None:
         queue = state.queues.get(name)
         if queue is not None and _is_idle(state, queue):
             free(state, queue)
+        elif queue is not None:
+            queue.shrink()
     del sweep.names[-limits.queue_sweep_count :]
     if sweep.names:
         wake(state, sweep, now + 10)
@@ -380,7 +382,8 @@ def _is_idle(state: State, queue: JobQueue) -> bool:
     now = state.now_ms
     if not is_unused(state, queue):
         return False
-    if any(until > now for _, until in queue.wanted.values()):
+    exchange = queue.exchange
+    if exchange is not None and any(until > now for _, until in exchange.wanted.values()):
         return False
     return now - queue.accessed_at >= memory.queue_idle_ms(state)
 

@@ -31,7 +31,7 @@ from disque.core.delivery import (
     store_copy,
 )
 from disque.core.job import Event, Job, JobState
-from disque.core.jobqueue import JobQueue
+from disque.core.jobqueue import Exchange, JobQueue
 from disque.core.moves import can_move_to, move_out
 from disque.core.ready import ClientId
 from disque.core.state import State, send, wake
@@ -50,7 +50,7 @@ def queue_due(state: State, queue: JobQueue) -> None:
     """The time to ask again, or to give what was asked for."""
     if queue.blocked and not queue.jobs:
         _need_jobs(state, queue, has_waiting=True)
-    if queue.wanted and queue.jobs:
+    if queue.is_wanted and queue.jobs:
         state.offered[queue.name] = None
 
 
@@ -63,35 +63,39 @@ def _rate(state: State, queue: JobQueue) -> int:
 
 def _need_jobs(state: State, queue: JobQueue, *, has_waiting: bool) -> None:
     now, limits = state.now_ms, state.limits
+    if not state.up:
+        return  # who comes is told what is waited for
     rate = _rate(state, queue)
     if state.view.is_leaving or queue.is_paused_out or (not has_waiting and not rate):
         return
-    for node in [n for n, at in queue.responders.items() if now - at > limits.responder_ms]:
-        del queue.responders[node]
-    sources = list(queue.responders)
+    exchange = queue.open_exchange()
+    for node in [n for n, at in exchange.responders.items() if now - at > limits.responder_ms]:
+        del exchange.responders[node]
+    sources = list(exchange.responders)
     wanted = rate // len(sources) if sources else limits.needjobs_count_min
     wanted = min(max(wanted, limits.needjobs_count_min), limits.needjobs_count_max)
-    is_unknown = bool(queue.blocked) and now >= max(queue.want_until, _next_want(state, queue))
-    is_time = now >= _next_broadcast(state, queue)
+    has_blocked = bool(queue.blocked)
+    is_unknown = has_blocked and now >= max(exchange.want_until, _next_want(state, exchange))
+    is_time = now >= _next_broadcast(state, queue, exchange)
     if is_time or is_unknown:
         if not is_time:
             # Polled until now, or waited for less long: peers don't remember that.
-            queue.broadcast_round = 0
+            exchange.broadcast_round = 0
         wait_ms = _longest_wait(state, queue)
-        if queue.blocked:
-            queue.want_at, queue.want_until = now, now + (wait_ms or limits.wanted_ms)
-        queue.broadcast_at = now
-        queue.broadcast_round += 1
-        send(state, state.up, msg.NeedJobs(queue.name, 1, bool(queue.blocked), wait_ms))
-    if sources and (not has_waiting or now >= _next_adhoc(state, queue)):
-        queue.adhoc_at = now
-        queue.adhoc_round += 1
+        if has_blocked:
+            exchange.want_at, exchange.want_until = now, now + (wait_ms or limits.wanted_ms)
+        exchange.broadcast_at = now
+        exchange.broadcast_round += 1
+        send(state, state.up, msg.NeedJobs(queue.name, 1, has_blocked, wait_ms))
+    if sources and (not has_waiting or now >= _next_adhoc(state, exchange)):
+        exchange.adhoc_at = now
+        exchange.adhoc_round += 1
         wait_ms = _longest_wait(state, queue)
-        send(state, sources, msg.NeedJobs(queue.name, wanted, bool(queue.blocked), wait_ms))
-    if queue.blocked:
-        again = _next_broadcast(state, queue)
-        again = min(again, max(queue.want_until, _next_want(state, queue)))
-        wake(state, queue, min(again, _next_adhoc(state, queue)) if sources else again)
+        send(state, sources, msg.NeedJobs(queue.name, wanted, has_blocked, wait_ms))
+    if has_blocked:
+        again = _next_broadcast(state, queue, exchange)
+        again = min(again, max(exchange.want_until, _next_want(state, exchange)))
+        wake(state, queue, min(again, _next_adhoc(state, exchange)) if sources else again)
 
 
 _WAITS_LOOKED_AT = 100
@@ -106,31 +110,31 @@ def _longest_wait(state: State, queue: JobQueue) -> int:
     return 0 if None in ends else max(1, latest - state.now_ms)
 
 
-def _next_want(state: State, queue: JobQueue) -> int:
+def _next_want(state: State, exchange: Exchange) -> int:
     """Clients that come and go within ms don't make a broadcast each."""
-    return queue.want_at + state.limits.needjobs_adhoc_first_ms
+    return exchange.want_at + state.limits.needjobs_adhoc_first_ms
 
 
-def _next_broadcast(state: State, queue: JobQueue) -> int:
+def _next_broadcast(state: State, queue: JobQueue, exchange: Exchange) -> int:
     limits = state.limits
-    if queue.broadcast_at is None:
+    if exchange.broadcast_at is None:
         return 0
-    exponent = min(max(queue.broadcast_round - 1, 0), 10)
+    exponent = min(max(exchange.broadcast_round - 1, 0), 10)
     if queue.blocked:
         delay = limits.needjobs_broadcast_first_ms << exponent
-        return queue.broadcast_at + min(delay, limits.needjobs_broadcast_max_ms)
+        return exchange.broadcast_at + min(delay, limits.needjobs_broadcast_max_ms)
     # A poller gets what it asks for only while it asks, so it may ask more often.
-    return queue.broadcast_at + min(
+    return exchange.broadcast_at + min(
         limits.needjobs_poll_first_ms << exponent, limits.needjobs_poll_max_ms
     )
 
 
-def _next_adhoc(state: State, queue: JobQueue) -> int:
+def _next_adhoc(state: State, exchange: Exchange) -> int:
     limits = state.limits
-    if queue.adhoc_at is None:
+    if exchange.adhoc_at is None:
         return 0
-    delay = limits.needjobs_adhoc_first_ms << min(max(queue.adhoc_round - 1, 0), 10)
-    return queue.adhoc_at + min(delay, limits.needjobs_adhoc_max_ms)
+    delay = limits.needjobs_adhoc_first_ms << min(max(exchange.adhoc_round - 1, 0), 10)
+    return exchange.adhoc_at + min(delay, limits.needjobs_adhoc_max_ms)
 
 
 def ask_newcomers(state: State, nodes: list[NodeId]) -> None:
@@ -140,6 +144,8 @@ def ask_newcomers(state: State, nodes: list[NodeId]) -> None:
         queue = state.queues[name]
         if not queue.jobs and not queue.is_paused_out:
             send(state, nodes, msg.NeedJobs(name, 1, True, _longest_wait(state, queue)))
+            if queue.wake_at is None:
+                wake(state, queue, state.now_ms + state.limits.needjobs_broadcast_first_ms)
 
 
 def on_need_jobs(state: State, peer: NodeId, said: msg.NeedJobs) -> None:
@@ -150,7 +156,8 @@ def on_need_jobs(state: State, peer: NodeId, said: msg.NeedJobs) -> None:
     queue = queue_of(state, said.queue) if may_make else state.queues.get(said.queue)
     if queue is None:
         return
-    queue.wanted.pop(peer, None)
+    exchange = queue.open_exchange()
+    exchange.wanted.pop(peer, None)
     given = 0
     if queue.jobs and not queue.is_paused_out:
         share = count if len(queue) >= 2 * count else max(len(queue) // 2, 1)
@@ -160,14 +167,14 @@ def on_need_jobs(state: State, peer: NodeId, said: msg.NeedJobs) -> None:
         given = _give(state, queue, peer, share)
     if given < count and said.has_waiting:
         remembered_ms = min(said.wait_ms or state.limits.wanted_ms, state.limits.wanted_ms)
-        queue.wanted[peer] = (count - given, state.now_ms + remembered_ms)
+        exchange.wanted[peer] = (count - given, state.now_ms + remembered_ms)
         if queue.jobs:
             _offer_later(state, queue)
 
 
 def _offer_later(state: State, queue: JobQueue) -> None:
     """We import jobs of this queue ourselves: look again once that has stopped."""
-    at = queue.import_start + state.limits.import_window_ms + 1
+    at = queue.open_exchange().import_start + state.limits.import_window_ms + 1
     if queue.wake_at is None or queue.wake_at > at:
         wake(state, queue, at)
 
@@ -180,19 +187,20 @@ def offer(state: State) -> None:
         if queue is None or queue.blocked or queue.is_paused_out:
             continue
         is_importing = _rate(state, queue) > 0
-        for peer in list(queue.wanted):
+        for peer in list(queue.open_exchange().wanted):
             _offer_to(state, queue, peer, most=1 if is_importing else len(queue))
-        if is_importing and queue.wanted and queue.jobs:
+        if is_importing and queue.is_wanted and queue.jobs:
             _offer_later(state, queue)
 
 
 def _offer_to(state: State, queue: JobQueue, peer: NodeId, *, most: int) -> None:
-    count, until = queue.wanted.pop(peer)
+    wanted = queue.open_exchange().wanted
+    count, until = wanted.pop(peer)
     if until <= state.now_ms or peer not in state.up_set:
         return
     left = count - _give(state, queue, peer, min(count, most))
     if left:
-        queue.wanted[peer] = (left, until)
+        wanted[peer] = (left, until)
 
 
 def _give(state: State, queue: JobQueue, peer: NodeId, count: int) -> int:

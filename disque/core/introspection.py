@@ -250,8 +250,10 @@ def queue_status(state: State, client: ClientId, command: cmd.QStat) -> None:
 
 def _queue_shown(state: State, queue: JobQueue) -> list[Reply]:
     now, limits = state.now_ms, state.limits
+    exchange = queue.exchange
+    responders = {} if exchange is None else exchange.responders
     sources: list[Reply] = [
-        n.encode() for n, at in queue.responders.items() if now - at <= limits.responder_ms
+        n.encode() for n, at in responders.items() if now - at <= limits.responder_ms
     ]
     rate = queue.import_rate(
         now, window_ms=limits.import_window_ms, divisor_min_ms=limits.import_divisor_min_ms

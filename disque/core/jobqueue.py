@@ -7,9 +7,9 @@ and a short memmove, and nothing is ever left behind to be swept.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import chain
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import attrs
 
@@ -115,55 +115,27 @@ class SortedPages:
             self._lasts[at] = place_of(page[-1])
 
 
-@attrs.define(eq=False)
-class JobQueue:
-    """Times in ms. Nothing here is a fact of the cluster, except `pause` with its stamp (M18)."""
+_NO_JOBS: Final = SortedPages()  # stays empty: that of all queues that never had a job
 
-    name: bytes
-    created_at: int
-    accessed_at: int
-    jobs: SortedPages = attrs.Factory(SortedPages)
-    blocked: dict[int, None] = attrs.Factory(dict)  # clients in GETJOB, first come first served
-    jobs_in: int = 0
-    jobs_out: int = 0
-    pause: int = 0  # PAUSE_IN | PAUSE_OUT, set at this node
-    cluster_pause: int = 0  # the same, set for the cluster (M18)
 
-    # Asking other nodes (federation)
+@attrs.define(eq=False, weakref_slot=False)
+class Exchange:
+    """What a node has asked others for, of one queue, what it had from them, and what they want. Times in ms."""
+
+    import_start: int  # start of the running bucket
+    import_before_start: int
+    import_count: int = 0
+    import_before_count: int = 0
+    responders: dict[NodeId, int] = attrs.Factory(dict)  # node -> when it last sent jobs
     broadcast_at: int | None = None
     broadcast_round: int = 0
-    want_at: int = 0  # ms; when peers were last told that clients wait here
-    want_until: int = 0  # ms; till then they remember it, unless something has come
+    want_at: int = 0  # when peers were last told that clients wait here
+    want_until: int = 0  # till then they remember it, unless something has come
     adhoc_at: int | None = None
     adhoc_round: int = 0
-    responders: dict[NodeId, int] = attrs.Factory(dict)  # node -> when it last sent jobs
-    import_start: int = 0  # start of the running bucket
-    import_count: int = 0
-    import_before_start: int = 0
-    import_before_count: int = 0
 
     # Asked by other nodes while there was nothing to give: node -> (jobs wanted, until)
     wanted: dict[NodeId, tuple[int, int]] = attrs.Factory(dict)
-
-    wake_at: int | None = None  # the agenda's
-
-    def __len__(self) -> int:
-        return len(self.jobs)
-
-    @property
-    def is_paused_in(self) -> bool:
-        """No new jobs."""
-        return bool((self.pause | self.cluster_pause) & PAUSE_IN)
-
-    @property
-    def is_paused_out(self) -> bool:
-        """No deliveries."""
-        return bool((self.pause | self.cluster_pause) & PAUSE_OUT)
-
-    @property
-    def pause_flags(self) -> int:
-        """What is in force: the node's flags and the cluster's together."""
-        return self.pause | self.cluster_pause
 
     def count_import(self, now_ms: int, *, bucket_ms: int) -> None:
         """One job came from another node."""
@@ -181,3 +153,99 @@ class JobQueue:
             return 0
         elapsed = max(divisor_min_ms, now_ms - self.import_before_start)
         return -(-(self.import_before_count + self.import_count) * 1000 // elapsed)
+
+
+@attrs.define(eq=False, weakref_slot=False)
+class JobQueue:
+    """Times in ms. Nothing here is a fact of the cluster, except `cluster_pause` with its stamp (M18).
+
+    There may be a million in which nothing happens but that somebody waits: the rest is made when it is needed.
+    """
+
+    name: bytes
+    created_at: int
+    accessed_at: int
+    jobs: SortedPages = _NO_JOBS
+    jobs_in: int = 0
+    jobs_out: int = 0
+    pause: int = 0  # PAUSE_IN | PAUSE_OUT, set at this node
+    cluster_pause: int = 0  # the same, set for the cluster (M18)
+    exchange: Exchange | None = None  # with other nodes, since there was any
+    wake_at: int | None = None  # the agenda's
+
+    # Clients in GETJOB, first come first served: mostly there is one, and a dict costs as much as all the rest
+    _blocked: int | dict[int, None] | None = attrs.field(default=None, init=False)
+
+    def __len__(self) -> int:
+        return len(self.jobs)
+
+    def add(self, job: Job) -> None:
+        """Insert a job that isn't there yet."""
+        if self.jobs is _NO_JOBS:
+            self.jobs = SortedPages()
+        self.jobs.add(job)
+
+    def shrink(self) -> None:
+        """Keep nothing for jobs if there are none."""
+        if not self.jobs:
+            self.jobs = _NO_JOBS
+
+    @property
+    def blocked(self) -> Collection[int]:
+        """Clients in GETJOB, first come first served."""
+        who = self._blocked
+        if who is None:
+            return ()
+        return (who,) if isinstance(who, int) else who
+
+    def block(self, client: int) -> None:
+        """One client more waits."""
+        who = self._blocked
+        if who is None or who == client:
+            self._blocked = client
+        elif isinstance(who, int):
+            self._blocked = {who: None, client: None}
+        else:
+            who[client] = None
+
+    def unblock(self, client: int) -> None:
+        """A client waits no longer; nothing if it doesn't."""
+        who = self._blocked
+        if isinstance(who, dict):
+            who.pop(client, None)
+            if not who:
+                self._blocked = None
+        elif who == client:
+            self._blocked = None
+
+    def open_exchange(self) -> Exchange:
+        """Its dealings with other nodes, which begin now if there were none."""
+        if self.exchange is None:
+            self.exchange = Exchange(self.created_at, self.created_at)
+        return self.exchange
+
+    @property
+    def is_wanted(self) -> bool:
+        """True if other nodes asked for jobs that weren't there."""
+        return self.exchange is not None and bool(self.exchange.wanted)
+
+    @property
+    def is_paused_in(self) -> bool:
+        """No new jobs."""
+        return bool((self.pause | self.cluster_pause) & PAUSE_IN)
+
+    @property
+    def is_paused_out(self) -> bool:
+        """No deliveries."""
+        return bool((self.pause | self.cluster_pause) & PAUSE_OUT)
+
+    @property
+    def pause_flags(self) -> int:
+        """What is in force: the node's flags and the cluster's together."""
+        return self.pause | self.cluster_pause
+
+    def import_rate(self, now_ms: int, *, window_ms: int, divisor_min_ms: int) -> int:
+        """Jobs a second that came from other nodes lately; see Exchange."""
+        if self.exchange is None:
+            return 0
+        return self.exchange.import_rate(now_ms, window_ms=window_ms, divisor_min_ms=divisor_min_ms)

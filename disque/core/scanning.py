@@ -169,7 +169,7 @@ def _resume(state: State, queue: JobQueue) -> None:
     if queue.is_paused_out:
         return
     serve(state, queue)
-    if queue.jobs and queue.wanted:
+    if queue.jobs and queue.is_wanted:
         state.offered[queue.name] = None
 
 

@@ -60,7 +60,7 @@ class AddWait:
         return self.client is None
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, weakref_slot=False)
 class GetWait:
     """A GETJOB that waits for a job; it is booked at its time-out."""
 

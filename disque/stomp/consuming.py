@@ -15,6 +15,7 @@ import attrs
 from disque.core import commands as cmd
 from disque.core.jobid import JobId
 from disque.core.ready import ClientId, Delivery, Failure, Reply
+from disque.stomp.destinations import Queue
 from disque.stomp.frames import Version, escape, header_lines
 from disque.stomp.outbox import Outbox, Then, ignore
 from disque.stomp.sending import is_renewable
@@ -33,25 +34,27 @@ class AckMode(enum.Enum):
     INDIVIDUAL = b"client-individual"
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, weakref_slot=False)
 class Subscription:
-    """One subscription of a queue."""
+    """One subscription of a queue. There may be a million that wait: what a message needs is made when one comes.
+
+    Called with the reply to its fetch.
+    """
 
     id: bytes
     queue: bytes
     mode: AckMode
     prefetch: int
-    head: bytes  # of its MESSAGE frames, up to what a job adds
-    is_temporary: bool = False
-    held: dict[JobId, Held] = attrs.Factory(dict)  # unacknowledged, in order of delivery
+    consumer: Consumer
+    is_nameless: bool  # the client gave it no id (1.0)
+    is_temporary: bool
+    held: dict[JobId, Held] | None = None  # unacknowledged, in order of delivery; None: nothing
+    head: bytes = b""  # of its MESSAGE frames, up to what a job adds
     fetch: ClientId | None = None  # the GETJOB under way
     is_begun: bool = False  # the core has let it in
     is_over: bool = False
-    consumer: Consumer | None = None  # from its beginning on
 
-    def fetched(self, reply: Reply) -> None:
-        """The reply to its fetch."""
-        assert self.consumer is not None, f"{self.id!r} has never begun"
+    def __call__(self, reply: Reply) -> None:
         self.consumer.fetched(self, reply)
 
 
@@ -90,7 +93,6 @@ class Consumer:
     def subscribe(self, subscription: Subscription, then: Then) -> None:
         """Begin to fetch if the core lets it; what it says, a Failure perhaps, is for `then`."""
         self.subscriptions[subscription.id] = subscription
-        subscription.consumer = self
 
         def answered(reply: Reply) -> None:
             subscription.is_begun = not isinstance(reply, Failure)
@@ -111,7 +113,7 @@ class Consumer:
         self._leave(subscription)
         if subscription.fetch is not None:
             self._outbox.take_back(subscription.fetch)
-        given_back = list(subscription.held)
+        given_back = list(subscription.held or ())
         for id_job in given_back:
             self._let_go(id_job)
         self._give_back(subscription, given_back)
@@ -137,7 +139,7 @@ class Consumer:
 
     def _fill(self, subscription: Subscription) -> None:
         """Ask for jobs if there is room for some and nothing is under way."""
-        room = subscription.prefetch - len(subscription.held)
+        room = subscription.prefetch - len(subscription.held or ())
         if room <= 0 or subscription.fetch is not None or subscription.id in self._refused:
             return
         if subscription.is_over or not subscription.is_begun:
@@ -145,7 +147,7 @@ class Consumer:
         command = cmd.GetJob(
             (subscription.queue,), 0, min(room, FETCH_MAX), with_counters=True, is_admitted=True
         )
-        subscription.fetch = self._outbox.ask(command, subscription.fetched, is_owed=False)
+        subscription.fetch = self._outbox.ask(command, subscription, is_owed=False)
 
     def fetched(self, subscription: Subscription, reply: Reply) -> None:
         """A fetch was answered: hand the jobs to the client, and fetch on."""
@@ -169,7 +171,10 @@ class Consumer:
         self._let_go(id_)  # handed to another subscription here before, whose time is over
         self._late.pop(id_, None)
         held = Held(id_, subscription, job.retry_ms, is_renewable(job.headers), None)
-        self._held[id_] = subscription.held[id_] = held
+        self._held[id_] = held
+        if subscription.held is None:
+            subscription.held = {}
+        subscription.held[id_] = held
         self._book(held)
         if subscription.mode is AckMode.AUTO:
             self._unsent.append(held)
@@ -187,6 +192,8 @@ class Consumer:
         if job.headers:
             lines += header_lines(job.headers, self.version)
         body = job.body
+        if not subscription.head:
+            subscription.head = message_head(subscription, self.version)
         head = b"%b%bcontent-length:%d\n\n" % (subscription.head, lines, len(body))
         return b"%b%b%b" % (head, body, self.frame_end)
 
@@ -207,7 +214,7 @@ class Consumer:
         if not is_cumulative or held.subscription.mode is not AckMode.CLIENT:
             return [held.id]
         ids: list[JobId] = []
-        for each in held.subscription.held:
+        for each in held.subscription.held or ():
             ids.append(each)
             if each == held.id:
                 break
@@ -240,8 +247,12 @@ class Consumer:
         held = self._held.pop(id_, None)
         if held is None:
             return None
-        del held.subscription.held[id_]
-        return held.subscription
+        subscription = held.subscription
+        assert subscription.held is not None, f"{id_!r} is held by nobody"
+        del subscription.held[id_]
+        if not subscription.held:
+            subscription.held = None
+        return subscription
 
     # Time
 
@@ -309,9 +320,10 @@ class Consumer:
         self.settle_up()
 
 
-def message_head(id_: bytes | None, destination: bytes, version: Version) -> bytes:
+def message_head(subscription: Subscription, version: Version) -> bytes:
     """The beginning of all MESSAGE frames of a subscription; 1.0 has subscriptions without an id."""
     head = b"MESSAGE\n"
-    if id_ is not None:
-        head += b"subscription:%b\n" % escape(id_, version)
+    if not subscription.is_nameless:
+        head += b"subscription:%b\n" % escape(subscription.id, version)
+    destination = Queue(subscription.queue, subscription.is_temporary).text
     return head + b"destination:%b\n" % escape(destination, version)

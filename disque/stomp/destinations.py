@@ -27,6 +27,11 @@ class Queue:
     name: bytes
     is_temporary: bool = False
 
+    @property
+    def text(self) -> bytes:
+        """As its subscriber says it."""
+        return TEMP + self.name.split(b"/", 2)[2] if self.is_temporary else b"/queue/" + self.name
+
 
 @value
 class Channel:

@@ -21,7 +21,7 @@ from disque.core.jobid import JobId
 from disque.core.ready import ClientId, Failure, Published, Reply, Status
 from disque.errors import CommandError, ProtocolError
 from disque.stomp.beats import OFFER, Beats
-from disque.stomp.consuming import AckMode, Consumer, Subscription, message_head
+from disque.stomp.consuming import AckMode, Consumer, Subscription
 from disque.stomp.destinations import (
     TEMP,
     Asked,
@@ -364,10 +364,14 @@ class Session:
                     self._note_temporary(name)
                 else:
                     self._around.permit(cmd.GetJob((name,)))
-                head = message_head(id_, text, self.version)
-                prefetch = self._prefetch(headers.get(b"prefetch"))
                 subscription = Subscription(
-                    key, name, mode, prefetch, head, is_temporary=is_temporary
+                    key,
+                    name,
+                    mode,
+                    self._prefetch(headers.get(b"prefetch")),
+                    self._consumer,
+                    is_nameless=id_ is None,
+                    is_temporary=is_temporary,
                 )
                 self._consumer.subscribe(subscription, answered)
             case Channel():

@@ -20,7 +20,7 @@ from disque.core import copies, delivery, ending, handling
 from disque.core import messages as msg
 from disque.core.job import Job, JobState, Role
 from disque.core.jobid import JobId
-from disque.core.jobqueue import JobQueue
+from disque.core.jobqueue import Exchange, JobQueue
 from disque.core.state import State, next_stamp
 
 UNIT = "tests/unit/core"
@@ -107,13 +107,13 @@ def _w16_forgotten_stay(state: State, nodes: tuple[NodeId, ...]) -> tuple[NodeId
     return nodes
 
 
-def _w18_overflow(state: State, queue: JobQueue) -> int:
+def _w18_overflow(state: State, queue: JobQueue, exchange: Exchange) -> int:
     """The exponent is never clamped, in 32 bits; the clients' timer looks each 100 ms."""
-    if queue.broadcast_at is None:
+    if exchange.broadcast_at is None:
         return 0
-    delay = (2_000 << max(queue.broadcast_round - 1, 0)) & 0xFFFF_FFFF
+    delay = (2_000 << max(exchange.broadcast_round - 1, 0)) & 0xFFFF_FFFF
     signed = delay - (1 << 32) if delay >= 1 << 31 else delay
-    return queue.broadcast_at + max(100, min(signed, 30_000))
+    return exchange.broadcast_at + max(100, min(signed, 30_000))
 
 
 def _w24_no_state_checks(state: State, id_: JobId) -> int:

@@ -111,6 +111,24 @@ def test_only_sources_of_the_last_5_s_are_asked_for_more() -> None:
     assert {said.count for said in node.told(msg.NeedJobs)} <= {1}
 
 
+def test_a_node_that_is_alone_asks_nobody_and_those_who_come_are_asked() -> None:
+    node = Node()
+    node.do(cmd.GetJob((b"q",)))
+    assert (node.state.queues[b"q"].wake_at, node.state.queues[b"q"].exchange) == (None, None)
+    node.see(UP)
+    assert [said.queue for said in node.told(msg.NeedJobs, to=B)] == [b"q"]
+    node.clear()
+    node.advance(60_000)
+    assert len(node.told(msg.NeedJobs, to=B)) >= 2, "and again, before they forget it"
+    node.see(view())
+    node.clear()
+    node.advance(60_000)
+    assert node.state.queues[b"q"].wake_at is None
+    node.see(UP)
+    node.advance(40_000)
+    assert len(node.told(msg.NeedJobs, to=B)) >= 2
+
+
 def test_what_is_wanted_follows_the_import_rate_from_5_to_100() -> None:
     for imports, wanted in ((1, 20), (3, 60), (50, 100)):
         node = Node(view(up=(B,)))
@@ -188,7 +206,7 @@ def test_w20_a_count_beyond_reason_is_clamped(count: int) -> None:
         node.add()
     node.hear(B, msg.NeedJobs(b"q", count, True))
     assert len(node.told(msg.YourJobs, to=B)) == (100 if count else 1)
-    assert all(left <= 100 for left, _ in node.state.queues[b"q"].wanted.values())
+    assert all(left <= 100 for left, _ in node.state.queues[b"q"].open_exchange().wanted.values())
 
 
 def test_the_oldest_jobs_are_given_and_the_giver_stays_a_holder() -> None:

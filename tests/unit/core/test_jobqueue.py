@@ -96,9 +96,8 @@ def test_first_of_an_empty_queue_is_an_index_error() -> None:
 def queue_that_imported(at: list[int]) -> JobQueue:
     """A queue made at NOW, with an import at each of these ms after it."""
     queue = JobQueue(b"q", created_at=NOW, accessed_at=NOW)
-    queue.import_start = queue.import_before_start = NOW
     for ms in at:
-        queue.count_import(NOW + ms, bucket_ms=1_000)
+        queue.open_exchange().count_import(NOW + ms, bucket_ms=1_000)
     return queue
 
 
@@ -123,6 +122,32 @@ def queue_that_imported(at: list[int]) -> JobQueue:
 def test_import_rate(imports: list[int], now_ms: int, rate: int) -> None:
     queue = queue_that_imported(imports)
     assert queue.import_rate(NOW + now_ms, window_ms=5_000, divisor_min_ms=50) == rate
+
+
+def test_clients_wait_in_the_order_of_their_coming() -> None:
+    queue = JobQueue(b"q", created_at=NOW, accessed_at=NOW)
+    model: dict[int, None] = {}
+    dice = random.Random(1)
+    for _ in range(500):
+        client = dice.randrange(4)
+        if dice.random() < 0.5:
+            queue.block(client)
+            model[client] = None
+        else:
+            queue.unblock(client)
+            model.pop(client, None)
+        assert list(queue.blocked) == list(model)
+        assert (len(queue.blocked), 2 in queue.blocked) == (len(model), 2 in model)
+
+
+def test_a_queue_without_jobs_keeps_nothing_for_them() -> None:
+    queue, other = [JobQueue(b"q", created_at=NOW, accessed_at=NOW) for _ in range(2)]
+    queue.add(job(4, 1))
+    queue.shrink()
+    assert (len(queue), len(other)) == (1, 0)
+    queue.jobs.remove(job(4, 1))
+    queue.shrink()
+    assert queue.jobs is other.jobs
 
 
 def test_pauses_of_the_node_and_of_the_cluster_add_up() -> None:
