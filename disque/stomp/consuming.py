@@ -23,6 +23,7 @@ from disque.stomp.sending import is_renewable
 FETCH_MAX = 16  # jobs asked for at a time: other consumers of the queue have their turn in between
 # After the core refused fetches (a node that leaves, a log that can't be written): one is tried, then two, four ...
 AGAIN_MS = 1_000
+STEP_BACK_MS = 200  # before a time is over; sessions are looked at every 100 ms
 LATE_MAX = 1_000  # deliveries whose time is over that are remembered, so that a late ACK counts
 
 
@@ -82,7 +83,7 @@ class Consumer:
         self._late: dict[JobId, None] = {}
         self._look_at: int | None = None  # ms; none of what is held is due before
         self._unsent: list[Held] = []  # of automatic mode, not yet known to be sent
-        self._refused: dict[bytes, Subscription] = {}  # whose fetches were, in that order
+        self._resting: dict[bytes, Subscription] = {}  # that don't fetch now, in that order
         self._again_at: int | None = None  # ms; when to try some of them
         self._tries = 1  # how many
         self._roomy: dict[bytes, Subscription] = {}  # that may fetch again, see `settle_up`
@@ -109,7 +110,7 @@ class Consumer:
         """End a subscription; what it holds goes back into the queue at once, by age."""
         subscription = self.subscriptions.pop(id_)
         subscription.is_over = True
-        self._refused.pop(id_, None)
+        self._resting.pop(id_, None)
         self._leave(subscription)
         if subscription.fetch is not None:
             self._outbox.take_back(subscription.fetch)
@@ -140,7 +141,7 @@ class Consumer:
     def _fill(self, subscription: Subscription) -> None:
         """Ask for jobs if there is room for some and nothing is under way."""
         room = subscription.prefetch - len(subscription.held or ())
-        if room <= 0 or subscription.fetch is not None or subscription.id in self._refused:
+        if room <= 0 or subscription.fetch is not None or subscription.id in self._resting:
             return
         if subscription.is_over or not subscription.is_begun:
             return
@@ -160,7 +161,7 @@ class Consumer:
         for job in jobs:
             self._deliver(subscription, job)
         if isinstance(reply, Failure):
-            self._refused[subscription.id] = subscription
+            self._rest(subscription)
             self._again_at = self.now_ms + AGAIN_MS
             self._tries = 1
         self._fill(subscription)
@@ -258,7 +259,8 @@ class Consumer:
 
     def _book(self, held: Held) -> None:
         if held.retry_ms:
-            wait_ms = held.retry_ms // 2 if held.is_renewed else held.retry_ms
+            half_ms = held.retry_ms // 2
+            wait_ms = half_ms if held.is_renewed else held.retry_ms - min(half_ms, STEP_BACK_MS)
             held.due_at = self.now_ms + wait_ms
             self._look_at = min(
                 held.due_at, held.due_at if self._look_at is None else self._look_at
@@ -271,7 +273,7 @@ class Consumer:
         return min(times, default=None)
 
     def due(self) -> None:
-        """Renew leases, let go of what has been held too long, and try again what was refused.
+        """Renew leases, let go of what has been held too long, and fetch again where that was to wait.
 
         All that is held is looked at, which is bounded by prefetch, and rarely: at most twice in a lease.
         """
@@ -285,6 +287,7 @@ class Consumer:
                     self._book(held)
                 else:
                     self._time_is_over(held)
+                    self._step_back(held.subscription)
             times = [each.due_at for each in self._held.values() if each.due_at is not None]
             self._look_at = min(times, default=None)
         if renewed:
@@ -293,12 +296,18 @@ class Consumer:
             self._try_again()
         self.settle_up()
 
+    def _rest(self, subscription: Subscription) -> None:
+        """It doesn't fetch for a while."""
+        self._resting[subscription.id] = subscription
+        if self._again_at is None:
+            self._again_at = self.now_ms + AGAIN_MS
+
     def _try_again(self) -> None:
-        """Some of the refused, not all: who is refused once more tells the others to wait."""
-        for id_ in list(islice(self._refused, self._tries)):
-            self._roomy[id_] = self._refused.pop(id_)
+        """Some of those that rest, not all: who is refused once more tells the others to wait."""
+        for id_ in list(islice(self._resting, self._tries)):
+            self._roomy[id_] = self._resting.pop(id_)
         self._tries *= 2
-        self._again_at = self.now_ms + AGAIN_MS if self._refused else None
+        self._again_at = self.now_ms + AGAIN_MS if self._resting else None
 
     def _time_is_over(self, held: Held) -> None:
         self._let_go(held.id)
@@ -306,6 +315,13 @@ class Consumer:
         if len(self._late) > LATE_MAX:
             del self._late[next(iter(self._late))]
         self._roomy[held.subscription.id] = held.subscription
+
+    def _step_back(self, subscription: Subscription) -> None:
+        """Its client may hang: others come first, those of other nodes, too, whom a node serves after its own."""
+        if subscription.fetch is not None:
+            self._outbox.take_back(subscription.fetch)
+            subscription.fetch = None
+        self._rest(subscription)
 
     def _renewed(self, reply: Reply) -> None:
         """Those that couldn't be renewed are done, or somebody else's: their places are free."""

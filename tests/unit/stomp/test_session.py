@@ -504,6 +504,35 @@ def test_after_ack_timeout_the_job_is_somebody_elses_and_its_place_is_free() -> 
     assert frames[0].headers[b"ack-timeout"] == b"2"
 
 
+def test_after_ack_timeout_a_subscriber_of_another_node_comes_first() -> None:
+    world = World.of(A, B)
+    hub, there = Hub(world.nodes[A]), Hub(world.nodes[B])
+    hung, other = hub.connect(), there.connect()
+    hung.do("SUBSCRIBE", destination="/queue/q", id="0", ack="client")
+    other.do("SUBSCRIBE", destination="/queue/q", id="0", ack="client")
+    world.settle()
+    (frame,) = hung.do("SEND", b"1", destination="/queue/q", ack_timeout="2", replicate="1")
+    assert frame.body == b"1"
+    for _ in range(30):
+        world.advance(100)
+        for each in (hub, there):
+            for talker in each.talkers:
+                talker.tick()
+            each.route()
+        world.settle()
+        there.route()
+    assert (hung.heard(), [frame.body for frame in other.heard()]) == ([], [b"1"])
+
+
+def test_after_ack_timeout_who_is_alone_gets_the_job_again() -> None:
+    hub = Hub()
+    talker = hub.connect()
+    talker.do("SUBSCRIBE", destination="/queue/q", id="0", ack="client")
+    talker.do("SEND", b"1", destination="/queue/q", ack_timeout="2")
+    hub.advance(4_000)
+    assert talker.bodies() == [b"1"]
+
+
 def test_a_late_ack_counts() -> None:
     hub = Hub()
     talker = hub.connect()
@@ -578,12 +607,12 @@ def test_of_many_refused_fetches_few_are_tried_at_a_time() -> None:
     consumer = talker.session._consumer
     for _ in range(3):
         hub.advance(1_000)
-        assert len(consumer._refused) == 100, "the one that was tried is refused again"
+        assert len(consumer._resting) == 100, "the one that was tried is refused again"
     hub.node.see(view())
     sizes: list[int] = []
     for _ in range(8):
         hub.advance(1_000)
-        sizes.append(100 - len(consumer._refused))
+        sizes.append(100 - len(consumer._resting))
     assert sizes == [1, 3, 7, 15, 31, 63, 100, 100]
     assert talker.session.due_at is None
 
