@@ -111,6 +111,7 @@ class Server:
         self.restart_after_s: float | None = None  # DEBUG RESTART
         self._leftovers: list[Path] = []  # files that go when the server ends
         self._nodes_path = Path(config.cluster_config_file).resolve()
+        self._nodes_lock = trio.Lock()  # one writes the table at a time
         broker = self._make_broker()
         self.turns = Turns(
             broker,
@@ -208,7 +209,7 @@ class Server:
         self.turns.is_loading = False
         try:
             # After the log's first words: no life is in the table that the log doesn't know.
-            self._save_nodes_now()
+            await self._save_nodes_now()
         except OSError as error:
             raise ConfigError(f"{self._nodes_path}: can't be written: {error.strerror}") from None
         await shell.nursery.start(self._bus.run)
@@ -324,22 +325,25 @@ class Server:
 
     # The node table
 
-    async def _save_nodes(self, text: str) -> None:
-        """Store the node table in a thread: fsync may take long, and readers go on meanwhile."""
+    async def _save_nodes(self) -> None:
+        """Store the node table; the log tells if that fails."""
         try:
-            await trio.to_thread.run_sync(save_nodes_file, self._nodes_path, text)
+            await self._store_nodes()
         except OSError as error:
-            self._tell_unsaved(error)
+            text = error.strerror or str(error)
+            self.events.event("warning", "nodes-file-unsaved", file=self._nodes_path, reason=text)
 
-    def _save_nodes_now(self) -> None:
-        """Store the newest node table at once; OSError if that fails."""
-        text = self.turns.newest_nodes_text()
-        if text is not None:
-            save_nodes_file(self._nodes_path, text)
+    async def _save_nodes_now(self) -> None:
+        """Bring the stored node table up to date; OSError if that fails."""
+        self.turns.refresh_nodes_text()
+        await self._store_nodes()
 
-    def _tell_unsaved(self, error: OSError) -> None:
-        text = error.strerror or str(error)
-        self.events.event("warning", "nodes-file-unsaved", file=self._nodes_path, reason=text)
+    async def _store_nodes(self) -> None:
+        """Write the newest table, in a thread: fsync may take long, and readers go on meanwhile."""
+        async with self._nodes_lock:
+            text = self.turns.nodes_text
+            if text is not None:
+                await trio.to_thread.run_sync(save_nodes_file, self._nodes_path, text)
 
     # What was noted, and what may change
 

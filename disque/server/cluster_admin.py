@@ -75,7 +75,7 @@ def cluster(shell: Shell, _: Client, args: list[bytes]) -> Answer | Later:
         case b"info", 1:
             return _info(shell)
         case b"saveconfig", 1:
-            return _save(shell)
+            return Later(partial(_save, shell))
         case b"forget", 2 | 3:
             return _forget(shell, args[1:])
         case b"reset", 1 | 2:
@@ -164,9 +164,9 @@ def _info(shell: Shell) -> Answer:
     return "".join(f"{name}:{text}\r\n" for name, text in fields).encode()
 
 
-def _save(shell: Shell) -> Answer:
+async def _save(shell: Shell) -> Answer:
     try:
-        shell.save_nodes_now()
+        await shell.save_nodes_now()
     except OSError as error:
         raise CommandError(f"error saving the cluster node config: {error.strerror}") from None
     return OK

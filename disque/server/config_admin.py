@@ -48,34 +48,32 @@ def config(shell: Shell, _: Client, args: list[bytes]) -> Answer | Later:
     if word == b"set":
         return _set(shell, _text(args[1]), _text(args[2]))
     if word == b"rewrite":
-        _check_file(shell)
+        if not shell.config.config_file:
+            raise CommandError("The server is running without a config file")
         return Later(lambda: _rewrite(shell))
     shell.figures.reset(shell.clients.by_id.values())
     return OK
 
 
 async def _rewrite(shell: Shell) -> Answer:
-    """CONFIG REWRITE: the file says what holds now. A thread waits for the disk."""
-    with _told(shell.config, shell.events):
-        await trio.to_thread.run_sync(replace_file, *prepared(shell.config))
+    await rewrite(shell)
     return OK
 
 
-def rewrite_now(shell: Shell) -> None:
-    """The same at once, waiting for the disk; CommandError if it can't be."""
-    _check_file(shell)
-    rewrite_config(shell.config, shell.events)
+async def rewrite(shell: Shell) -> None:
+    """Bring the configuration file up to date, one client after the other; CommandError if that can't be.
+
+    A thread waits for the disk.
+    """
+    async with shell.rewriting:
+        with _told(shell.config, shell.events):
+            await trio.to_thread.run_sync(replace_file, *prepared(shell.config))
 
 
 def rewrite_config(config: Config, events: EventLog) -> None:
-    """Bring the configuration file up to date at once; CommandError if that can't be."""
+    """The same at once, waiting for the disk: at a start."""
     with _told(config, events):
         rewrite_file(config)
-
-
-def _check_file(shell: Shell) -> None:
-    if not shell.config.config_file:
-        raise CommandError("The server is running without a config file")
 
 
 @contextlib.contextmanager

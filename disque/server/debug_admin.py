@@ -17,7 +17,7 @@ from disque.core.integers import parse_int
 from disque.core.ready import Status
 from disque.errors import CommandError
 from disque.resp import encoder
-from disque.server.config_admin import rewrite_now
+from disque.server.config_admin import rewrite
 from disque.server.render import Verbatim
 from disque.server.shell import Forward, Later
 
@@ -64,7 +64,7 @@ def debug(shell: Shell, client: Client, args: list[bytes]) -> Answer | Forward |
     raise CommandError(f"Unknown DEBUG subcommand or wrong number of arguments for '{sub}'")
 
 
-def _restart(shell: Shell, client: Client, args: list[bytes], *, is_crash: bool) -> Answer:
+def _restart(shell: Shell, client: Client, args: list[bytes], *, is_crash: bool) -> Later:
     """Start anew: after CONFIG REWRITE and an orderly end, or (is_crash) at once."""
     delay_ms = parse_int(args[1]) if len(args) == 2 else 0
     if delay_ms is None:
@@ -73,9 +73,13 @@ def _restart(shell: Shell, client: Client, args: list[bytes], *, is_crash: bool)
     if is_crash:
         time.sleep(delay_s)
         shell.start_again()
+    return Later(lambda: _end(shell, client, delay_s))
+
+
+async def _end(shell: Shell, client: Client, delay_s: float) -> Answer:
     if shell.config.config_file:
         try:
-            rewrite_now(shell)
+            await rewrite(shell)
         except CommandError as error:
             shell.events.event("warning", "restart-failed", reason=error)
             raise CommandError("failed to restart the server. Check server logs.") from None

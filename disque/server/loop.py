@@ -151,7 +151,7 @@ class Turns:
         *,
         clock: Clock,
         log: Log,
-        save_nodes: Callable[[str], Awaitable[None]],
+        save_nodes: Callable[[], Awaitable[None]],
         note: Callable[[Note], None],
     ) -> None:
         self.broker = broker
@@ -233,12 +233,11 @@ class Turns:
         self._resumable[client.id] = client
         self.wake()
 
-    def newest_nodes_text(self) -> str | None:
-        """The newest text of nodes.conf, None if there was none yet."""
+    def refresh_nodes_text(self) -> None:
+        """See to it that `nodes_text` is what the broker would say now."""
         self.open()
         self._collect()
         self.wake()
-        return self.nodes_text
 
     def take_records(self) -> list[Record]:
         """What is still to be stored after the loop has ended."""
@@ -287,7 +286,7 @@ class Turns:
     async def _release(self, effects: _Effects) -> None:
         """Records are stored: let all else leave."""
         if effects.nodes_file is not None:
-            await self._save_nodes(effects.nodes_file)
+            await self._save_nodes()
         if self.bus is not None and (effects.dials or effects.frames or effects.closes):
             self.bus.apply(effects.dials, effects.frames, effects.closes)
         for client, data, _ in effects.outgoing:

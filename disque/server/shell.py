@@ -85,7 +85,8 @@ class Shell:
     slowlog: SlowLog = attrs.Factory(lambda: SlowLog(threshold_us=10_000, entries_max=128))
     latency: Latency = attrs.Factory(lambda: Latency(0))
     long_scans: trio.CapacityLimiter = attrs.Factory(lambda: trio.CapacityLimiter(LONG_SCANS_MAX))
-    save_nodes_now: Callable[[], None] = lambda: None  # CLUSTER SAVECONFIG; OSError if it fails
+    save_nodes_now: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint  # OSError if it fails
+    rewriting: trio.Lock = attrs.Factory(trio.Lock)  # of the configuration file
 
     @property
     def broker(self) -> Broker:

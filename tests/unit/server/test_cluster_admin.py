@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import trio
 
 from tests.unit.server.world import OWN_ID, running
 
@@ -115,7 +116,7 @@ async def test_nodes_is_disques_table() -> None:
 
 
 async def test_saveconfig_that_fails_says_why() -> None:
-    def fail() -> None:
+    async def fail() -> None:
         raise OSError(28, "No space left on device")
 
     async with running() as world:
@@ -126,3 +127,14 @@ async def test_saveconfig_that_fails_says_why() -> None:
             b"CLUSTER SAVECONFIG\r\n",
             b"-ERR error saving the cluster node config: No space left on device\r\n",
         )
+
+
+async def test_saveconfig_waits_for_the_disk_and_nobody_else_does() -> None:
+    is_stored = trio.Event()
+    async with running() as world:
+        world.shell.save_nodes_now = is_stored.wait
+        first, second = world.connect(), world.connect()
+        await first.send(b"CLUSTER SAVECONFIG\r\n")
+        await second.ask(b"PING\r\n", b"+PONG\r\n")
+        is_stored.set()
+        await first.ask(b"", b"+OK\r\n")

@@ -70,3 +70,18 @@ async def test_restart_whose_file_cannot_be_written_changes_nothing(tmp_path: Pa
         text = b"-ERR failed to restart the server. Check server logs.\r\n"
         await world.connect().ask(b"DEBUG RESTART\r\n", text)
         assert not world.shell.stopping.is_set()
+
+
+async def test_restart_and_rewrite_wait_for_each_other_and_nobody_else_does(tmp_path: Path) -> None:
+    async with running() as world:
+        world.config.config_file = str(tmp_path / "disque.conf")
+        world.config.start_folder = str(tmp_path)
+        rewriter, restarter, witness = world.connect(), world.connect(), world.connect()
+        async with world.shell.rewriting:
+            await rewriter.send(b"CONFIG REWRITE\r\n")
+            await restarter.send(b"DEBUG RESTART\r\n")
+            await witness.ask(b"PING\r\n", b"+PONG\r\n")
+            assert not world.shell.stopping.is_set()
+        await rewriter.ask(b"", b"+OK\r\n")
+        await restarter.expect_end()
+        assert world.shell.stopping.is_set()

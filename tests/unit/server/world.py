@@ -137,8 +137,9 @@ class World:
     def _execute(self, client: Client, words: list[bytes]) -> None:
         dispatch.execute(self.shell, client, words)
 
-    async def _save(self, text: str) -> None:
-        self.saved.append(text)
+    async def _save(self) -> None:
+        assert self.turns.nodes_text is not None
+        self.saved.append(self.turns.nodes_text)
 
     def connect(self, address: object = "") -> Peer:
         """A new client; `address` as accept gives it."""
