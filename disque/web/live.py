@@ -6,6 +6,7 @@ what a page costs, a tick; beyond STREAMS_MAX there is none, and pages are as ol
 
 from __future__ import annotations
 
+from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
     from starlette.requests import Request
+    from starlette.types import Send
 
 STREAMS_MAX = 64
 RETRY_MS = 2_000  # after which a browser tries again
@@ -38,7 +40,7 @@ class Streams:
         if self.open >= STREAMS_MAX:
             text = f"{STREAMS_MAX} pages are followed already.\n"
             return PlainTextResponse(text, 503, {"Retry-After": "30"})
-        return StreamingResponse(
+        return _EventResponse(
             self._events(render, wait), media_type=TYPE, headers={"X-Accel-Buffering": "no"}
         )
 
@@ -57,6 +59,15 @@ class Streams:
                 await wait()
         finally:
             self.open -= 1
+
+
+class _EventResponse(StreamingResponse):
+    """Ends its stream with itself."""
+
+    async def stream_response(self, send: Send) -> None:
+        """All of it, while somebody listens."""
+        async with aclosing(self.body_iterator):  # type: ignore[type-var]  # ours is a generator
+            await super().stream_response(send)
 
 
 def _event(content: str) -> str:

@@ -1,61 +1,114 @@
-"""Serving: Hypercorn around the page, on listeners that are there already, under TLS if the node says so."""
+"""Serving: the page's connections on listeners that are there already, under TLS if the node says so.
+
+Hypercorn speaks HTTP and WebSocket on each of them. Its own server ends with the first connection that it stumbles
+over, so whoever connects could end the page; here only that connection ends.
+"""
 
 from __future__ import annotations
 
+import socket
 import ssl
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import trio
+from hypercorn.app_wrappers import ASGIWrapper
 from hypercorn.config import Config
-from hypercorn.trio import serve
+from hypercorn.trio.lifespan import Lifespan
+from hypercorn.trio.tcp_server import TCPServer
+from hypercorn.trio.worker_context import WorkerContext
 
 from disque.web.app import make_app
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
     from disque.web.leash import Leash, Settings
 
 IDLE_MAX_S = 600.0  # without any request, before the process ends
-BACKLOG = 100
 HANDSHAKE_S = 10  # of TLS
+COMPLAIN_EVERY_S = 60.0
 
 
 async def run(tether: Leash, listeners: Sequence[int]) -> None:
     """Serve on these file descriptors until nobody has come for IDLE_MAX_S."""
-    config = _Config()
-    config.bind = [f"fd://{each}" for each in listeners]
-    config.backlog = BACKLOG
-    config.loglevel = "WARNING"
-    config.include_server_header = False
-    config.graceful_timeout = 1.0
-    config.ssl_handshake_timeout = HANDSHAKE_S
-    if tether.settings.is_tls:
-        context = config.context = make_context(tether.settings)
-        tether.on_change = lambda settings: reload(context, settings)
     app = make_app(tether)
-
-    async def wait_idle() -> None:
+    doors: list[trio.abc.Listener[Any]] = [_listener(each) for each in listeners]
+    if tether.settings.is_tls:
+        context = make_context(tether.settings)
+        tether.on_change = lambda settings: reload(context, settings)
+        doors = [trio.SSLListener(door, context, https_compatible=True) for door in doors]
+    async with trio.open_nursery() as nursery:
+        connections = await nursery.start(Connections(app).run)
+        nursery.start_soon(trio.serve_listeners, connections.serve, doors)
         while (left_s := IDLE_MAX_S - app.idle_s()) > 0:
             await trio.sleep(left_s)
+        nursery.cancel_scope.cancel()
 
-    await serve(app, config, shutdown_trigger=wait_idle, mode="asgi")  # type: ignore[arg-type]
+
+def _listener(file: int) -> trio.SocketListener:
+    sock = socket.socket(fileno=file)
+    sock.setblocking(False)
+    return trio.SocketListener(trio.socket.from_stdlib_socket(sock))
 
 
-class _Config(Config):
-    """Hypercorn's, with a context that we keep, since its certificate may be replaced."""
+class BrokenConnectionError(Exception):
+    """Nothing more can be said on a connection."""
 
-    context: ssl.SSLContext | None = None
 
-    @property
-    def ssl_enabled(self) -> bool:
-        """True if the listeners speak TLS."""
-        return self.context is not None
+class Connections:
+    """An ASGI application, and the connections over which it is talked to."""
 
-    def create_ssl_context(self) -> ssl.SSLContext | None:
-        """Ours."""
-        return self.context
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._asgi = ASGIWrapper(self._answer)  # type: ignore[arg-type]  # two spellings of ASGI's types
+        self._context = WorkerContext(None)
+        self._config = Config()
+        self._config.loglevel = "WARNING"
+        self._config.include_server_header = False
+        self._config.ssl_handshake_timeout = HANDSHAKE_S
+        self._complained_at = -COMPLAIN_EVERY_S
+
+    async def run(self, task_status: trio.TaskStatus[Connections]) -> None:
+        """The application's life; `serve` may be called once it has begun."""
+        lifespan = Lifespan(self._asgi, self._config, {})
+        async with trio.open_nursery() as nursery:
+            await nursery.start(lifespan.handle_lifespan)
+            await lifespan.wait_for_startup()
+            task_status.started(self)
+
+    async def serve(self, stream: trio.abc.Stream) -> None:
+        """One connection to its end; what goes wrong with it concerns nobody else."""
+        try:
+            await TCPServer(self._asgi, self._config, self._context, {}, stream)  # type: ignore[arg-type]
+        except Exception as error:  # noqa: BLE001 - whatever somebody's bytes did to a library
+            self._complain(error)
+        finally:
+            await trio.aclose_forcefully(stream)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The application; that nobody can hear it is no error of its."""
+
+        async def say(message: Message) -> None:
+            try:
+                await send(message)
+            except Exception as error:
+                raise BrokenConnectionError from error
+
+        try:
+            await self._app(scope, receive, say)
+        except* BrokenConnectionError:
+            pass
+
+    def _complain(self, error: BaseException) -> None:
+        if trio.current_time() - self._complained_at < COMPLAIN_EVERY_S:
+            return
+        self._complained_at = trio.current_time()
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        sys.stderr.write(f"a connection to the page failed: {type(error).__name__}: {error}\n")
 
 
 def make_context(settings: Settings) -> ssl.SSLContext:

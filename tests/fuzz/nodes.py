@@ -49,7 +49,7 @@ async def _disturb(data: bytes, dialect: Callable[[Any], Stomp] | None) -> None:
             while len(world.clients.by_id) > 1:
                 await trio.sleep(0)
             await witness.ask(b"PING\r\n", b"+PONG\r\n")
-        _check_nothing_stays(world)
+        check_nothing_stays(world)
 
 
 async def _say(odd: Peer, data: bytes) -> None:
@@ -64,7 +64,8 @@ async def _say(odd: Peer, data: bytes) -> None:
         pass
 
 
-def _check_nothing_stays(world: World) -> None:
+def check_nothing_stays(world: World, **settings: str) -> None:
+    """No wait, no subscription and no bytes of anybody, and the settings are the defaults but for these."""
     engine = world.broker.engine
     engine.check()
     state = engine.state
@@ -73,4 +74,4 @@ def _check_nothing_stays(world: World) -> None:
     assert [*state.getting, *state.adding_of, *state.inquiry_of] == []
     assert state.topics.size == 0
     assert world.clients.buffered_bytes() == 0
-    assert world.config.get("*") == Config().get("*")
+    assert world.config.get("*") == Config(**settings).get("*")

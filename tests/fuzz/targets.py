@@ -34,7 +34,7 @@ from disque.server.rewriting import rewritten
 from disque.stomp.frames import Decoder as StompDecoder
 from disque.stomp.frames import FrameLimits, Version
 from tests.disk import MemoryDisk, Segment
-from tests.fuzz import nodes, seeds
+from tests.fuzz import nodes, page, seeds
 from tests.fuzz.mutation import mutated
 from tests.unit.core.builders import NOW, A, B, C, Node, view
 from tests.upgrade import samples
@@ -278,4 +278,5 @@ TARGETS: Final = (
     Target("log", mutated([segment()]), run_log, 150),
     Target("resp-node", mutated(seeds.RESP, seeds.RESP_WORDS), nodes.run_resp, 60),
     Target("stomp-node", mutated(seeds.STOMP, seeds.STOMP_WORDS), nodes.run_stomp, 60),
+    Target("page", mutated(page.SEEDS, page.WORDS), page.run, 60),
 )  # fmt: skip
