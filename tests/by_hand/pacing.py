@@ -1,92 +1,163 @@
-"""`python -m tests.by_hand.pacing [--jobs N]`: commands about a million jobs, and how long others wait meanwhile.
+"""`python -m tests.by_hand.pacing [--jobs N] [--only NAME]`: what is about very many jobs, and how long others wait.
 
-Prints for each command how long it took and the longest PING of another client, which should stay below 50 ms on a
-machine that has nothing else to do.
+Prints for each how long it took and the longest PING of another client, which should stay below 50 ms on a machine that
+has nothing else to do. Of two nodes, so that there is somebody to heal with; each has a log.
 """
 
 from __future__ import annotations
 
 import argparse
-import socket
 import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tests.system import floods
-from tests.system.nodes import Node, command_bytes
+from tests.system.nodes import Cluster, Node, command_bytes, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 BATCH = 1_000
 PATIENCE_S = 600.0
 PING_MS_MAX = 50.0
+HEALED = 100_000
+CHURNED = 300_000  # enough for the collector to look at everything
 
 
 def main() -> int:
     """The exit status: 1 if somebody had to wait too long."""
     parser = argparse.ArgumentParser(prog="python -m tests.by_hand.pacing")
     parser.add_argument("--jobs", type=int, default=1_000_000)
+    parser.add_argument("--only", default="", help="rows whose name has this")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / "disque.conf"
-        config.write_text("maxmemory 0\nslowlog-log-slower-than -1\n")
-        node = Node(Path(folder) / "node")
-        words = node.command_line()
-        words.insert(3, str(config))
-        node.command_line = lambda: words  # type: ignore[method-assign]
-        node.start()
-        try:
-            return measure(node, options.jobs)
-        finally:
-            node.kill()
+        config.write_text("maxmemory 0\nslowlog-log-slower-than -1\nappendonly yes\n")
+        cluster = Cluster(Path(folder), 2, "--cluster-node-timeout", "5000")
+        for node in cluster.nodes:
+            use_file(node, config)
+        with cluster:
+            cluster.join()
+            return measure(cluster, options.jobs, options.only)
 
 
-def measure(node: Node, count: int) -> int:
-    """All commands, one after the other."""
+def use_file(node: Node, config: Path) -> None:
+    """Start it with a configuration file, of which each has its own."""
+    own = node.folder / config.name
+    own.write_text(config.read_text())
+    words = node.command_line()
+    words.insert(3, str(own))
+    node.command_line = lambda: words  # type: ignore[method-assign]
+
+
+def measure(cluster: Cluster, count: int, only: str) -> int:
+    """All rows, one after the other."""
+    node, peer = cluster.nodes
     ids = fill(node, count)
     print(f"{count} jobs, {floods.resident(node) >> 20} MiB")
     many = ids[: count // 5]
-    commands: list[tuple[str, tuple[str | bytes | int, ...]]] = [
-        ("INFO all", ("INFO", "all")),
-        ("CONFIG REWRITE", ("CONFIG", "REWRITE")),
-        ("QSCAN BUSYLOOP", ("QSCAN", "BUSYLOOP")),
-        ("JSCAN BUSYLOOP", ("JSCAN", "BUSYLOOP")),
-        ("JSCAN COUNT 1000000", ("JSCAN", "COUNT", 1_000_000)),
-        ("QPEEK 1000000", ("QPEEK", "q0", 1_000_000)),
-        ("GETJOB COUNT 100000", ("GETJOB", "COUNT", 100_000, "FROM", "q1")),
-        ("NACK of a fifth", ("NACK", *many)),
-        ("ACKJOB of a fifth", ("ACKJOB", *many)),
-        ("QPURGE", ("QPURGE", "q0")),
-        ("DEBUG FLUSHALL", ("DEBUG", "FLUSHALL")),
-    ]
+
+    def command(*words: str | bytes | int) -> Callable[[], None]:
+        def call() -> None:
+            with node.connect() as client:
+                client.sock.settimeout(PATIENCE_S)
+                client.call(*words)
+
+        return call
+
+    rows: dict[str, Callable[[], None]] = {
+        "INFO all": command("INFO", "all"),
+        "CONFIG REWRITE": command("CONFIG", "REWRITE"),
+        "CLUSTER SAVECONFIG": command("CLUSTER", "SAVECONFIG"),
+        "QSCAN BUSYLOOP": command("QSCAN", "BUSYLOOP"),
+        "JSCAN": command("JSCAN"),
+        "JSCAN BUSYLOOP": command("JSCAN", "BUSYLOOP"),
+        "JSCAN COUNT 1000000": command("JSCAN", "COUNT", 1_000_000),
+        "QPEEK 1000000": command("QPEEK", "q0", 1_000_000),
+        "GETJOB COUNT 100000": command("GETJOB", "COUNT", 100_000, "FROM", "q1"),
+        "NACK of a fifth": command("NACK", *many),
+        "ACKJOB of a fifth": command("ACKJOB", *many),
+        "MONITOR that isn't read": lambda: fill_before_monitor(node),
+        "compaction": lambda: compact(node),
+        "churn (collector)": lambda: churn(node),
+        f"heal of {HEALED}": lambda: heal(node, peer),
+        "QPURGE": command("QPURGE", "q0"),
+        "DEBUG FLUSHALL": command("DEBUG", "FLUSHALL"),
+    }
     worst = 0.0
-    for name, words in commands:
+    for name, act in rows.items():
+        if only not in name:
+            continue
         started = time.perf_counter()
-        with floods.pulse(node) as pulse, node.connect() as client:
-            client.sock.settimeout(PATIENCE_S)
-            client.call(*words)
+        with floods.pulse(node) as pulse:
+            act()
             took_s = time.perf_counter() - started
             # what it leaves to do
             time.sleep(2)
         worst = max(worst, pulse.worst_ms)
-        print(f"{name:22} {took_s:7.2f} s   longest PING {pulse.worst_ms:6.1f} ms", flush=True)
+        print(f"{name:24} {took_s:7.2f} s   longest PING {pulse.worst_ms:6.1f} ms", flush=True)
     return 0 if worst <= PING_MS_MAX else 1
 
 
-def fill(node: Node, count: int) -> list[bytes]:
+def fill(node: Node, count: int, queue: str = "q", replicate: int = 1) -> list[bytes]:
     """So many jobs, half of them in one queue."""
     ids: list[bytes] = []
-    with socket.create_connection(("127.0.0.1", node.port)) as sock:
-        file = sock.makefile("rb")
+    options = ("RETRY", 600, "REPLICATE", replicate)
+    with node.connect() as client:
         for first in range(0, count, BATCH):
-            sock.sendall(
+            client.sock.sendall(
                 b"".join(
-                    command_bytes("ADDJOB", f"q{n % 2 and n % 1_000}", "body", 0, "RETRY", 600)
+                    command_bytes(
+                        "ADDJOB", f"{queue}{n % 2 and n % 1_000}", "body", 5_000, *options
+                    )
                     for n in range(first, first + BATCH)
                 )
             )
-            ids += [file.readline()[1:-2] for _ in range(BATCH)]
-        file.close()
+            ids += [client.read() for _ in range(BATCH)]
     return ids
+
+
+def fill_before_monitor(node: Node) -> None:
+    """Jobs come while somebody wants to hear of each and doesn't listen."""
+    with node.connect() as monitor:
+        monitor.call("MONITOR")
+        fill(node, 20_000, "monitored")
+
+
+def compact(node: Node) -> None:
+    """Write the log anew, to the end."""
+    with node.connect() as client:
+        client.call("BGREWRITEAOF")
+    wait_until(
+        "the log is written anew",
+        lambda: node.info("persistence")["aof_rewrite_in_progress"] == "0",
+        within_s=PATIENCE_S,
+    )
+
+
+def churn(node: Node) -> None:
+    """Jobs come and go, so that the collector of garbage has something to look for."""
+    for _ in range(0, CHURNED, 10 * BATCH):
+        ids = fill(node, 10 * BATCH, "churned")
+        with node.connect() as client:
+            for first in range(0, len(ids), BATCH):
+                client.call("ACKJOB", *ids[first : first + BATCH])
+
+
+def heal(node: Node, peer: Node) -> None:
+    """A peer with copies was away, and is told of each."""
+    fill(node, HEALED, "healed", replicate=2)
+    peer.kill()
+    peer.start()
+    wait_until(
+        "it is back",
+        lambda: node.info("cluster")["cluster_reachable_nodes"] == "1",
+        within_s=PATIENCE_S,
+    )
+    # the walk's pace
+    time.sleep(10)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ Each flood is a context: inside it the flood stands. Small ones run in each test
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -73,12 +74,26 @@ def slow_loris(port: int, count: int, said: bytes) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def few_files(node: Node, files: int, count: int) -> Iterator[None]:
+    """The node may have no more than so many descriptors, and that many clients want one."""
+    assert node.process is not None
+    before = resource.prlimit(node.process.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(node.process.pid, resource.RLIMIT_NOFILE, (files, before[1]))
+    try:
+        with connections(node.port, count):
+            yield
+    finally:
+        resource.prlimit(node.process.pid, resource.RLIMIT_NOFILE, before)
+
+
 def unfinished(port_of: str) -> bytes:
     """The beginning of a word of each protocol."""
     return {
         "resp": b"*2\r\n$4\r\nPING\r\n$100\r\nabc",
         "stomp": b"CONNECT\naccept-version:1.2\nx:y",
         "bus": b"\0\0\0\x50\x95\xaadisque-bus",
+        "http": b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nx: y",
         "tls": b"\x16\x03\x01\x02\x00\x01",
     }[port_of]
 
