@@ -88,4 +88,5 @@ def compose_gossip(state: State, receiver: Peer, *, is_new_link: bool = False) -
         forgotten=forgotten,
         has_left=state.has_left,
         drained=tuple(sorted(state.drained)[:DRAINED_TOLD_MAX]),
+        tls_port=own.tls_port,
     )

@@ -55,6 +55,7 @@ class Identity:
     host: str  # announced host, "" = use the address the connection comes from
     port: int
     bus_port: int
+    tls_port: int = 0  # for clients, 0: none; gossip tells it, no handshake does
 
 
 def forgetter_in(reason: str) -> NodeId | None:

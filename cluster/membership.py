@@ -500,6 +500,9 @@ class Membership:
         if told.has_left != teller.has_left:
             teller.has_left = told.has_left
             self._state.changed(file=True)
+        if told.tls_port != teller.tls_port:
+            teller.tls_port = told.tls_port
+            self._state.changed()
         self._state.learn_drained(told.drained)
         contacts.announced(self._state, teller, told.host, told.port, told.bus_port)
         for node in told.forgotten:

@@ -58,6 +58,7 @@ class Gossip:
     forgotten: tuple[NodeId, ...] = ()
     has_left: bool = False
     drained: tuple[NodeId, ...] = ()  # forgotten ids under which no copy can come back
+    tls_port: int = 0  # for clients, 0: none
 
 
 @attrs.frozen
@@ -187,7 +188,8 @@ def _show(value: object) -> str:
 def _gossip_fields(gossip: Gossip) -> list[object]:
     entries = [[e.id, e.host, e.port, e.bus_port, e.flags] for e in gossip.entries]
     own = [gossip.boot, gossip.is_leaving, gossip.host, gossip.port, gossip.bus_port]
-    return [*own, entries, list(gossip.forgotten), gossip.has_left, list(gossip.drained)]
+    forgotten, drained = list(gossip.forgotten), list(gossip.drained)
+    return [*own, entries, forgotten, gossip.has_left, drained, gossip.tls_port]
 
 
 def _read_gossip(fields: list[object]) -> Gossip:
@@ -202,6 +204,7 @@ def _read_gossip(fields: list[object]) -> Gossip:
         forgotten=_read_ids(fields[8]),
         has_left=len(fields) > 9 and flag(fields[9], "left"),
         drained=_read_ids(fields[10]) if len(fields) > 10 else (),
+        tls_port=number(fields[11], "tls port", most=65535) if len(fields) > 11 else 0,
     )
 
 

@@ -76,6 +76,7 @@ class Peer:
     heard_at_ms: int  # the last word, or when we began to expect one
     boot: int = 0  # last heard of, 0 if none
     since: int = 0
+    tls_port: int = 0  # for clients, 0: none, or not told yet
     is_leaving: bool = False
     has_left: bool = False  # and nobody needs anything from it any more
     is_suspect: bool = False

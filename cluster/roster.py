@@ -54,6 +54,7 @@ def make_view(
         is_suspect=False,
         is_failed=False,
         is_leaving=own.is_leaving,
+        tls_port=identity.tls_port,
     )
     return ClusterView(
         self_id=identity.id,
@@ -117,4 +118,5 @@ def _member(peer: Peer) -> MemberView:
         is_suspect=peer.is_suspect or peer.is_failed,
         is_failed=peer.is_failed,
         is_leaving=peer.is_leaving,
+        tls_port=peer.tls_port,
     )

@@ -28,6 +28,7 @@ class MemberView:
     is_suspect: bool  # PFAIL or FAIL
     is_failed: bool  # FAIL
     is_leaving: bool
+    tls_port: int = 0  # for clients, 0: none, or not told yet
 
 
 @attrs.frozen

@@ -144,6 +144,8 @@ class Server:
             host=config.cluster_announce_host,
             port=config.cluster_announce_port or config.port,
             bus_port=config.cluster_announce_bus_port or config.bus_port,
+            # An announced port is what all clients are to use, as behind NAT
+            tls_port=0 if config.cluster_announce_port else config.tls_port,
         )
         return Broker(
             settings=BrokerSettings(

@@ -23,6 +23,7 @@ from disque.errors import CommandError
 from disque.server.addresses import is_loopback, packed
 from disque.server.directives import BUS_PORT_OFFSET, PORT_MAX
 from disque.server.shell import Later
+from disque.server.tls import TlsSocket
 
 if TYPE_CHECKING:
     from cluster.view import MemberView
@@ -37,7 +38,11 @@ _WRONG = "Wrong CLUSTER subcommand or number of arguments"
 
 
 def known_nodes(shell: Shell, client: Client) -> Answer:
-    """HELLO without arguments: version, own id; id, host, port and priority of each node."""
+    """HELLO without arguments: version, own id; id, host, port and priority of each node.
+
+    Who speaks TLS is told the ports that do, of the nodes that have such a port.
+    """
+    is_tls = isinstance(client.sock, TlsSocket)
     view = shell.broker.membership.view()
     nodes: list[Answer] = []
     for member in view.members.values():
@@ -47,7 +52,7 @@ def known_nodes(shell: Shell, client: Client) -> Answer:
             [
                 member.id.encode(),
                 host.encode("utf-8", "surrogateescape"),
-                b"%d" % member.port,
+                b"%d" % ((is_tls and member.tls_port) or member.port),
                 b"%d" % _priority(member, is_self),
             ]
         )

@@ -64,6 +64,30 @@ def node(
     assert "Traceback" not in made.log() + made.complaints()
 
 
+def test_hello_tells_clients_under_tls_the_ports_that_speak_it(
+    tmp_path: Path, authority: Authority, server_pair: Pair
+) -> None:
+    tls_ports = {}
+    cluster = Cluster(tmp_path, 2)
+    for each in cluster.nodes:
+        tls_ports[each.port] = free_port()
+        words = flags(server_pair, authority, tls_port=tls_ports[each.port], tls_auth_clients="no")
+        each.flags = (*each.flags, *words)
+    with cluster:
+        cluster.join()
+
+        def told(client: Resp) -> set[int]:
+            return {int(row[2]) for row in client.call("HELLO")[2:]}
+
+        first = cluster.nodes[0]
+        with (
+            first.connect() as plain,
+            TlsResp(tls_ports[first.port], authority.client()) as secured,
+        ):
+            assert told(plain) == set(tls_ports)
+            wait_until("both have told", lambda: told(secured) == set(tls_ports.values()))
+
+
 def tls_port(node: Node, name: str = "--tls-port") -> int:
     return int(node.flags[node.flags.index(name) + 1])
 

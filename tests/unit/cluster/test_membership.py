@@ -574,6 +574,14 @@ def test_gossip_invites_only_nodes_that_are_well():
     assert (dial.host, dial.expected, dial.is_meet) == ("10.0.0.4", D, True)
 
 
+def test_tls_port_is_the_one_that_was_told_last():
+    one = linked()
+    for told in (7721, 7722, 0):
+        gossip = Gossip(5, False, "", 7711, BUS_PORT, tls_port=told)
+        one.frame(ConnId(2), messages.encode(messages.Ping(gossip)))
+        assert one.view().members[B].tls_port == told
+
+
 def test_flood_of_gossiped_strangers_is_bounded():
     entries = tuple(
         GossipEntry(NodeId(f"{index:040x}"), f"10.1.{index // 250}.{index % 250}", 1, 2, 0)

@@ -16,7 +16,7 @@ from cluster.nodeid import NodeId
 
 A, B = NodeId("a" * 40), NodeId("b" * 40)
 ENTRY = GossipEntry(B, "::1", 7711, 17711, messages.FAILED)
-GOSSIP = Gossip(3, True, "host.example", 7711, 17711, (ENTRY,), (A,))
+GOSSIP = Gossip(3, True, "host.example", 7711, 17711, (ENTRY,), (A,), tls_port=7721)
 ALL = [Ping(GOSSIP), Pong(GOSSIP), Fail(A), Payload(7, b"\x00\xff"), Forgotten((A, B))]
 
 
