@@ -112,6 +112,7 @@ class Page:
         config = self._shell.config
         settings = {
             "password": config.requirepass,
+            "auth_failures_max": config.auth_failures_max,
             "is_exposed": config.is_page_exposed,
             "is_tls": config.http_tls,
             "cert_file": config.tls_cert_file,

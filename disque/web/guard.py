@@ -41,6 +41,8 @@ FORM_BYTES_MAX = 64 << 10
 FORM_S_MAX = 10.0
 WRONG_PASSWORD_S = 0.5  # that a wrong password waits for its answer
 WRONG_PASSWORDS_MAX = 8  # that wait at a time; the others wait for these
+WINDOW_S = 60.0  # in which wrong passwords of an address are counted together
+ADDRESSES_MAX = 10_000  # whose wrong passwords are remembered; the oldest go
 _SESSION = re.compile(r"[0-9a-f]{32}")
 _SCOPE_KEY = "disque.session"
 _HEADERS: Mapping[str, str] = {
@@ -62,6 +64,7 @@ class Guard:
         self._app = app
         self._settings = settings
         self._waiting = trio.CapacityLimiter(WRONG_PASSWORDS_MAX)
+        self._wrong: dict[str, tuple[float, int]] = {}  # by address: since when, how many
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request, or one WebSocket."""
@@ -94,10 +97,10 @@ class Guard:
 
         app = self._app
         if scope["path"] not in OPEN_PATHS:
-            app = await self._refusal(scope["method"], headers) or app
+            app = await self._refusal(scope["method"], headers, _place(scope["client"])) or app
         await app(scope, receive, send_safely)
 
-    async def _refusal(self, method: str, headers: Headers) -> ASGIApp | None:
+    async def _refusal(self, method: str, headers: Headers, place: str) -> ASGIApp | None:
         """What is answered in place of the page, None if it may be seen."""
         settings = self._settings()
         if settings.is_exposed and not settings.password:
@@ -108,8 +111,13 @@ class Guard:
         if not settings.is_exposed and not is_local_name(headers.get("host", "")):
             text = "Without http-bind the page answers to localhost and to addresses only.\n"
             return PlainTextResponse(text, 421)
+        wait_s = self._wait_s(place, settings.auth_failures_max)
+        if settings.password and "authorization" in headers and wait_s > 0:
+            text = "Too many wrong passwords from this address.\n"
+            return PlainTextResponse(text, 429, {"Retry-After": f"{wait_s:.0f}"})
         if settings.password and not _knows(headers.get("authorization", ""), settings.password):
             if "authorization" in headers:
+                self._note_wrong(place)
                 async with self._waiting:
                     await trio.sleep(WRONG_PASSWORD_S)
             challenge = {"WWW-Authenticate": 'Basic realm="disque-broker", charset="UTF-8"'}
@@ -119,6 +127,20 @@ class Guard:
         if method not in ("GET", "HEAD") and not self._is_own_site(headers):
             return PlainTextResponse("Another site has sent this; nothing was done.\n", 403)
         return None
+
+    def _wait_s(self, place: str, most: int) -> float:
+        """How long nobody from there is looked at, 0 for welcome; as the node does with its clients."""
+        since, count = self._wrong.get(place, (0.0, 0))
+        left_s = since + WINDOW_S - trio.current_time()
+        if left_s <= 0:
+            self._wrong.pop(place, None)
+        return left_s if most and count >= most and left_s > 0 else 0.0
+
+    def _note_wrong(self, place: str) -> None:
+        since, count = self._wrong.get(place, (trio.current_time(), 0))
+        while place not in self._wrong and len(self._wrong) >= ADDRESSES_MAX:
+            del self._wrong[next(iter(self._wrong))]
+        self._wrong[place] = since, count + 1
 
     def _may_talk(self, headers: Headers) -> bool:
         """A WebSocket: its own protocol asks for the password; without one, only pages of this machine may talk."""
@@ -134,6 +156,20 @@ class Guard:
         if site is not None:
             return site in ("same-origin", "none")
         return origin is None or urlsplit(origin).netloc == headers.get("host", "")
+
+
+def _place(client: tuple[str, int] | None) -> str:
+    """Where wrong passwords are counted together: an address, of IPv6 the network that one owner has (/64)."""
+    host = "" if client is None else client[0]
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return host
+    if address.version == 4:
+        return str(address)
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(ipaddress.ip_network((address, 64), strict=False))
 
 
 def is_local_name(host: str) -> bool:

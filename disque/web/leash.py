@@ -29,6 +29,7 @@ class Settings:
     """What the node says of itself; a later line replaces an earlier one."""
 
     password: str = ""  # requirepass: of the page, of this node, and of the others
+    auth_failures_max: int = 60  # wrong passwords of an address in a minute; 0: no limit
     is_exposed: bool = False  # the page listens at more than loopback
     is_tls: bool = False  # the page speaks TLS, with the node's certificate
     cert_file: str = ""

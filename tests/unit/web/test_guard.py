@@ -6,6 +6,7 @@ import base64
 from typing import TYPE_CHECKING
 
 import pytest
+import trio
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -244,3 +245,26 @@ async def test_a_websocket_is_for_our_own_pages_unless_there_is_a_password_to_as
     assert await talks(locked, origin="http://app.example", host="broker.example")
     open_to_all, _ = guarded(is_exposed=True)
     assert not await talks(open_to_all)
+
+
+async def test_after_too_many_wrong_passwords_an_address_waits_right_or_wrong(
+    autojump_clock: object,
+) -> None:
+    guard, _ = guarded(password="right", auth_failures_max=3)
+    for _ in range(3):
+        answer = await ask(guard, "/", authorization=basic("default", "wrong"))
+        assert answer.status == 401
+    for password in ("wrong", "right"):
+        answer = await ask(guard, "/", authorization=basic("default", password))
+        assert (answer.status, answer.headers["retry-after"]) == (429, "58")
+    assert (await ask(guard, "/")).status == 401
+    assert (await ask(guard, "/health")).status == 200
+    await trio.sleep(60)
+    assert (await ask(guard, "/", authorization=basic("default", "right"))).status == 200
+
+
+async def test_no_limit_of_wrong_passwords_is_none(autojump_clock: object) -> None:
+    guard, _ = guarded(password="right", auth_failures_max=0)
+    for _ in range(70):
+        await ask(guard, "/", authorization=basic("default", "wrong"))
+    assert (await ask(guard, "/", authorization=basic("default", "right"))).status == 200
