@@ -237,13 +237,37 @@ async def test_reply_that_comes_in_the_very_moment_of_the_end_is_acted_on() -> N
         await peer.expect_end()
 
 
-async def test_client_that_ends_its_side_gets_an_answer_that_needs_others() -> None:
+@pytest.mark.parametrize("is_asked_long_before", [True, False])
+async def test_client_that_ends_its_side_gets_an_answer_that_needs_others(
+    *, is_asked_long_before: bool
+) -> None:
     async with running() as world:
         copies_never_come(world)
         peer = world.connect()
-        await peer.send(b"GLOBALQLEN q TIMEOUT 50\r\nPING\r\n")
+        await peer.send(b"GLOBALQLEN q TIMEOUT 0\r\nPING\r\n")
+        if is_asked_long_before:
+            await trio.testing.wait_all_tasks_blocked()
         await peer.stream.send_eof()
-        await peer.expect(b":0\r\n+PONG\r\n")
+        await trio.testing.wait_all_tasks_blocked()
+        (inquiry,) = world.broker.engine.state.inquiries
+        world.turns.open()
+        world.broker.engine.receive(NodeId("b" * 40), 1, msg.Answer(inquiry, (2,)))
+        world.turns.wake()
+        await peer.expect(b":2\r\n+PONG\r\n")
+        await peer.expect_end()
+
+
+async def test_answer_of_others_that_comes_in_the_very_moment_of_the_end_is_acted_on() -> None:
+    async with running() as world:
+        copies_never_come(world)
+        peer = world.connect()
+        await peer.send(b"GLOBALQLEN q TIMEOUT 0\r\nPING\r\n")
+        await trio.testing.wait_all_tasks_blocked()
+        (inquiry,) = world.broker.engine.state.inquiries
+        world.turns.open()  # taken note of when the end of the stream is handled
+        world.broker.engine.receive(NodeId("b" * 40), 1, msg.Answer(inquiry, (2,)))
+        await peer.stream.send_eof()
+        await peer.expect(b":2\r\n+PONG\r\n")
         await peer.expect_end()
 
 
