@@ -57,4 +57,5 @@ def told_forgotten(state: State, by: NodeId) -> None:
     """Another node has forgotten me: noted once."""
     if by not in state.forgotten_by and len(state.forgotten_by) < PEERS_MAX:
         state.forgotten_by[by] = None
+        state.changed()
         state.note("warning", "cluster_forgotten_by", by=by, id=state.identity.id)

@@ -427,6 +427,7 @@ class Membership:
                 self._state.forgotten_ids,
                 self._state.drained,
                 self._state.node_timeout_ms,
+                is_forgotten=bool(self._state.forgotten_by),
             )
         return self._state.view
 

@@ -39,6 +39,8 @@ def make_view(
     forgotten: frozenset[NodeId],
     drained: frozenset[NodeId],
     node_timeout_ms: int,
+    *,
+    is_forgotten: bool,
 ) -> ClusterView:
     """The picture for the rest of the node; members sorted by id."""
     members = {peer.id: _member(peer) for peer in peers.values()}
@@ -62,6 +64,7 @@ def make_view(
         forgotten=forgotten,
         drained=drained,
         node_timeout_ms=node_timeout_ms,
+        is_forgotten=is_forgotten,
     )
 
 

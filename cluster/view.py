@@ -41,6 +41,8 @@ class ClusterView:
     node_timeout_ms: int
     # of the forgotten: those that had handed everything over, so that no copy can come back from them
     drained: frozenset[NodeId] = frozenset()
+    # True if a member said that it has forgotten this node, and hasn't been linked with it since
+    is_forgotten: bool = False
 
     @property
     def is_leaving(self) -> bool:

@@ -78,12 +78,12 @@ def active_due(state: State, job: Job) -> None:
 
 def _ask(state: State, job: Job) -> None:
     """Ask the other holders before queueing, in salted order, a step apart (B1.2, B1.3, B1.9)."""
-    if job.is_unsure and not _may_be_sure(state, job):
-        job.ask_at = min(state.started_at + state.view.node_timeout_ms, job.expires_at)
+    knowing = _who_may_know(state, job)
+    targets = reachable(state, knowing)
+    if job.is_unsure and (at := _sure_at(state, knowing)) > state.now_ms:
+        job.ask_at = min(at, job.expires_at)
         book(state, job)
         return
-    is_wiped = job.is_unsure and state.since == state.boot
-    targets = list(state.up) if is_wiped else reachable(state, others(state, job))
     if not targets:
         conclude(state, job)
         return
@@ -99,10 +99,24 @@ def _ask(state: State, job: Job) -> None:
     book(state, job)
 
 
-def _may_be_sure(state: State, job: Job) -> bool:
-    if state.now_ms >= state.started_at + state.view.node_timeout_ms:
-        return True
-    return all([node in state.reached for node in others(state, job)])
+def _who_may_know(state: State, job: Job) -> tuple[NodeId, ...]:
+    """The other holders; after a restart without all of the log any member: who acked it may be no holder (B1.9)."""
+    if job.is_unsure and state.since == state.boot:
+        return tuple([node for node in state.view.members if node != state.self_id])
+    return others(state, job)
+
+
+def _sure_at(state: State, knowing: tuple[NodeId, ...]) -> int:
+    """ms; when a copy from the log may be queued if nobody objects; looked at again then (B1.9).
+
+    A node that was forgotten meanwhile hears of no end any more: what it had waits till it is met again (B2.8), or till
+    somebody who may know can be asked.
+    """
+    if all([node in state.reached for node in knowing]):
+        return state.now_ms
+    if state.view.is_forgotten and not reachable(state, knowing):
+        return state.now_ms + state.limits.ask_backoff_max_ms
+    return max(state.now_ms, state.started_at + state.view.node_timeout_ms)
 
 
 def conclude(state: State, job: Job) -> None:

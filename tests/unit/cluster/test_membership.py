@@ -346,6 +346,7 @@ def test_forgotten_node_isn_t_brought_back_by_gossip():
     member = nodes[3].membership.view().members[nodes[0].id]
     assert not member.is_reachable
     assert nodes[3].membership.statistics().forgotten_by == (nodes[0].id,)
+    assert nodes[3].membership.view().is_forgotten
     assert nodes[3].events("cluster_forgotten_by") == [{"by": nodes[0].id, "id": nodes[3].id}]
 
 
@@ -845,6 +846,7 @@ def test_a_node_that_meets_one_that_it_has_forgotten_doesnt_take_itself_for_forg
     world.meet(nodes[0], nodes[1])
     world.run(5_000)
     assert nodes[0].membership.statistics().forgotten_by == ()
+    assert not nodes[0].membership.view().is_forgotten
     assert not nodes[0].membership.is_called_back
     assert nodes[1].membership.is_called_back
 

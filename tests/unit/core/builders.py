@@ -74,6 +74,7 @@ def view(
     drained: Iterable[NodeId] = (),
     boots: Mapping[NodeId, int] = {},
     sinces: Mapping[NodeId, int] = {},
+    is_forgotten: bool = False,
 ) -> ClusterView:
     """A view: `up` can be reached, `cut` just lost its link, `suspect` is silent for long."""
     is_suspect, is_leaving = list(suspect), list(leaving)
@@ -95,6 +96,7 @@ def view(
         forgotten=frozenset(forgotten),
         node_timeout_ms=NODE_TIMEOUT_MS,
         drained=frozenset(drained),
+        is_forgotten=is_forgotten,
     )
 
 

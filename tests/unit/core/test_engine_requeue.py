@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from disque.core import commands as cmd
@@ -513,18 +515,21 @@ def test_a_queue_paused_in_gets_no_retried_jobs_until_it_ends() -> None:
 # A restart (B1.9)
 
 
-def restarted(
-    *, is_intact: bool, up: tuple[object, ...] = (), cut: tuple[object, ...] = ()
-) -> tuple[Node, JobId]:
+def restarted(*, is_intact: bool, **seen: Any) -> tuple[Node, JobId]:
     """A node whose log had a job held by A and B, RETRY 1 s."""
     before = Node(view(up=(B,)))
     before.hear(B, copy(job_id(1), A, B, spec=spec(retry_ms=1_000)))
-    node = Node(view(up=up, cut=cut), boot=BOOT + 1, since=BOOT if is_intact else None)  # type: ignore[arg-type]
+    return started_again(before, is_intact=is_intact, **seen), job_id(1)
+
+
+def started_again(before: Node, *, is_intact: bool, **seen: Any) -> Node:
+    """The same node after a restart that replayed its log."""
+    node = Node(view(**seen), boot=BOOT + 1, since=BOOT if is_intact else None)
     for record in before.records:
         node.engine.restore(record)
     node.engine.restored()
     node.clear()
-    return node, job_id(1)
+    return node
 
 
 def test_a_replayed_copy_isnt_offered_before_its_asks_were_answered_or_timed_out() -> None:
@@ -552,6 +557,36 @@ def test_a_replayed_copy_of_a_store_that_isnt_intact_asks_all_members() -> None:
     assert sorted(node.told_to(msg.WillQueue)) == [B, C]
     node.hear(C, msg.SetAck(id_, Reason.ACKED, (C,), (C,), DAY_MS))
     assert node.get() == []
+
+
+def test_a_replayed_copy_of_one_holder_waits_for_members_if_the_store_isnt_intact() -> None:
+    """B1.9: any member may know of its end, and none of them is a holder."""
+    before = Node(view(up=(B,)))
+    id_ = before.add(retry_ms=1_000)
+    for is_intact, state in ((True, "queued"), (False, "active")):
+        node = started_again(before, is_intact=is_intact, cut=(B,))
+        node.advance(NODE_TIMEOUT_MS - 1)
+        assert state_name(node, id_) == state
+        node.advance(1)
+        assert state_name(node, id_) == "queued"
+
+
+def test_a_replayed_copy_of_a_node_that_was_forgotten_waits_till_it_is_met() -> None:
+    """B2.8: what was done meanwhile nobody tells it any more."""
+    node, id_ = restarted(is_intact=True, cut=(B,), is_forgotten=True)
+    node.advance(3_600_000)
+    assert state_name(node, id_) == "active"
+    assert node.get() == []
+    assert len(node.said) == 0
+    node.add()
+    assert len(node.get(count=9)) == 1, "what it is given now it serves"
+
+
+def test_a_forgotten_node_asks_the_holders_that_still_know_it() -> None:
+    node, id_ = restarted(is_intact=True, up=(B,), cut=(C,), is_forgotten=True)
+    node.advance(STEP_MS + ASK_WAIT_MS + 100)
+    assert node.told_to(msg.WillQueue) == [B]
+    assert state_name(node, id_) == "queued"
 
 
 def test_a_job_isnt_lost_when_its_origin_dies() -> None:
