@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import pytest
 import trio
 
+from disque.aof.files import FileDisk
+from disque.errors import ConfigError
 from tests.unit.server.world import World, running
 
 if TYPE_CHECKING:
@@ -146,3 +150,18 @@ async def test_settings_reach_the_log(
         log = world.shell.persistence.log
         assert log is not None
         assert (log.policy, log.percentage, log.min_bytes) == shown
+
+
+async def test_start_on_a_full_disk_ends_with_the_folder_and_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It can't write down its boot number, and a member that stores nothing is asked for copies in vain."""
+
+    def fail(_disk: FileDisk, _segment: int, _data: bytes) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(FileDisk, "append", fail)
+    async with logging(tmp_path) as world:
+        world.config.appendonly = True
+        with pytest.raises(ConfigError, match=r"disque\.aof: No space left on device$"):
+            await world.shell.persistence.load(lambda: False)
