@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from disque.broker import Batch
+from tests.sim import adapter
 
 if TYPE_CHECKING:
     from disque.core.ready import Record
@@ -67,7 +68,8 @@ class Storing:
     def unwritten_ids(self) -> dict[bytes, None]:
         """What the log doesn't hold yet."""
         turns = [] if self._turn is None else self._turn.unwritten
-        records = [*turns, *(record for part in self._taken for record in part.batch.records)]
+        parts = [record for part in self._taken for record in part.batch.records]
+        records = [*turns, *parts, *adapter.state_of(self.node).ready.records]
         return {record.id: None for record in records if record.id is not None}
 
     def touched_ids(self) -> dict[bytes, None]:

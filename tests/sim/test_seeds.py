@@ -25,6 +25,7 @@ ONCE_FAILED = {
     5358: "simulator: a node that had left still counted as one that knew of an ack",
 }
 WITH_LOG = {
+    396: "checker: a client that went away while its node was about to crash",
     1009: "checker: copies of nodes that were never all there at once",
     2030: "checker: an end that expired while its log was written",
 }
