@@ -51,13 +51,14 @@ class Storing:
         self._held_since_ms = 0
         self._turn: Turn | None = None  # is being stored
         self._taken: list[_Part] = []  # by inputs since
+        self._unlooked: dict[bytes, None] = {}
 
     def take(self, batch: Batch) -> None:
         """A turn's effects, nothing of which has left yet."""
         watch = self.node.world.watch
         self.log.book_tick()
-        part = _Part(batch, watch.touched)
-        watch.touched = {}
+        part = _Part(batch, watch.touched | self._unlooked)
+        watch.touched, self._unlooked = {}, {}
         if self.is_held:
             self._release_part(part)
             return
@@ -71,6 +72,10 @@ class Storing:
         parts = [record for part in self._taken for record in part.batch.records]
         records = [*turns, *parts, *adapter.state_of(self.node).ready.records]
         return {record.id: None for record in records if record.id is not None}
+
+    def look_later(self, jobs: dict[bytes, None]) -> None:
+        """What memory says of these isn't written yet, so that a crash may undo it: look at them after another turn."""
+        self._unlooked |= jobs
 
     def touched_ids(self) -> dict[bytes, None]:
         """Jobs of which something was done that hasn't left."""
