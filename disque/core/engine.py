@@ -372,10 +372,7 @@ def _queue_sweep_due(state: State, sweep: _QueueSweep) -> None:
         elif queue is not None:
             queue.shrink()
     del sweep.names[-limits.queue_sweep_count :]
-    if sweep.names:
-        wake(state, sweep, now + 10)
-    else:
-        wake(state, sweep, now + limits.queue_sweep_ms)
+    wake(state, sweep, now + (limits.queue_slice_ms if sweep.names else limits.queue_sweep_ms))
 
 
 def _is_idle(state: State, queue: JobQueue) -> bool:

@@ -89,8 +89,9 @@ class Limits:
     blocked_max: int = 1_000_000  # GETJOBs and WAITJOBs that wait at a time
     queue_idle_max_ms: int = 300_000  # empty, unwatched, unpaused queues are freed after this
     pauses_max: int = 10_000  # queues whose cluster-wide pause flags are kept (M18)
-    queue_sweep_ms: int = 1_000  # how often some queues are looked at
+    queue_sweep_ms: int = 1_000  # from one look at all queues to the next
     queue_sweep_count: int = 1_000  # how many at a time
+    queue_slice_ms: int = 30  # ... and how long until the next of them: a million cost some 3 % of a core
 
     # Topics
     subscriptions_max: int = 2_000_000  # of one node; some 300 bytes each
