@@ -123,6 +123,11 @@ class Broker:
         """Carry out a client's command; True if the next batch has its reply."""
         return self.engine.command(client, command)
 
+    def take_reply(self, client: ClientId) -> Reply:
+        """The reply to a command of which `command` said True, out of the next batch: it leaves no earlier."""
+        reply = self.engine.take_reply(client)
+        return reply if self.bodies is None else self._body_of(reply)
+
     def disconnect(self, client: ClientId) -> None:
         """A client has gone."""
         self.engine.disconnect(client)

@@ -13,16 +13,10 @@ from disque.core import commands as cmd
 from disque.core.state import State
 
 
-def refusal(state: State, command: cmd.Command) -> str | None:
-    """Why a command must not be carried out now, None if it may be."""
-    check = _CHECKS.get(type(command))
-    return None if check is None else check(state, command)
-
-
 def _add(state: State, command: cmd.AddJob) -> str | None:
     if command.dead_queue is not None and (text := _name(state, command.dead_queue)) is not None:
         return text
-    return _queue(state, command.queue)
+    return None if command.queue in state.queues else _queue(state, command.queue)
 
 
 def _get(state: State, command: cmd.GetJob) -> str | None:
@@ -93,7 +87,8 @@ def _blocked(state: State) -> str:
     return f"too many blocked clients, the limit is {state.limits.blocked_max}"
 
 
-_CHECKS: Mapping[type, Callable[[State, Any], str | None]] = {
+# By the kind of a command: why it must not be carried out now, None if it may be.
+CHECKS: Mapping[type, Callable[[State, Any], str | None]] = {
     cmd.AddJob: _add,
     cmd.GetJob: _get,
     cmd.WaitJob: _wait,

@@ -73,8 +73,6 @@ from disque.core.passes import Pager, Trash
 from disque.core.ready import (
     BASE_KINDS,
     ClientId,
-    Delivery,
-    Paged,
     Ready,
     Record,
     Reply,
@@ -153,10 +151,12 @@ class Engine:
     def command(self, client: ClientId, command: cmd.Command) -> bool:
         """Carry out a client's command; True if it is answered within this batch."""
         state = self.state
-        if (text := bounds.refusal(state, command)) is not None:
+        kind = type(command)
+        check = bounds.CHECKS.get(kind)
+        if check is not None and (text := check(state, command)) is not None:
             fail(state, client, "ERR", text)
             return True
-        _COMMANDS[type(command)](state, client, command)
+        _COMMANDS[kind](state, client, command)
         self._settle()
         return not self.is_waiting(client)
 
@@ -196,10 +196,16 @@ class Engine:
         publishing.leave(state, client)
         self._settle()
 
-    def last_reply_bytes(self) -> int:
-        """About how many bytes the reply takes that was given last; 0 if there is none."""
+    def take_reply(self, client: ClientId) -> Reply:
+        """The answer to a command that was answered within this batch, out of the Ready: to be spelled at once.
+
+        It leaves no earlier than the Ready would. IndexError if there is none.
+        """
         replies = self.state.ready.replies
-        return _size_of(replies[-1][1]) if replies else 0
+        at = len(replies) - 1  # behind it are only those whom this command served
+        while replies[at][0] != client:
+            at -= 1
+        return replies.pop(at)[1]
 
     def queue_of(self, id_: bytes) -> bytes | None:
         """The queue in which the job of an id lies, or would lie; None if no copy is here."""
@@ -341,16 +347,6 @@ class Engine:
             federation.feed(state)
         if state.short:
             repair.note_new(state)
-
-
-def _size_of(reply: Reply) -> int:
-    """Bodies weigh, the rest is small."""
-    if isinstance(reply, list):
-        return sum(map(_size_of, reply))
-    body = reply.body if isinstance(reply, Delivery) else reply
-    if isinstance(body, bytes):
-        return len(body)
-    return body.size if isinstance(body, Paged) else 8
 
 
 class _QueueSweep:

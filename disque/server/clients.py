@@ -30,9 +30,9 @@ from disque.resp import encoder
 from disque.resp.decoder import BufferLimitError, Decoder
 from disque.server.addresses import is_loopback, socket_host, socket_name
 from disque.server.connection import (
+    ANSWERED_MAX_BYTES,
     KEPT_INPUT_MAX,
     OUT_PAUSE_BYTES,
-    PROMISED_MAX_BYTES,
     Client,
 )
 from disque.server.crowd import Crowd
@@ -142,9 +142,8 @@ class Clients:
         """Nobody wants the replies of this id any more."""
         self._hearers.pop(id_, None)
 
-    def open_slot(self, client: Client) -> Slot:
-        """A place for a reply that comes later, under an id that nobody had before."""
-        id_ = self.new_id()
+    def open_slot(self, client: Client, id_: ClientId) -> Slot:
+        """A place for a reply that comes later, under an id that is new."""
         slot = self._slots[id_] = client.open_slot(id_)
         return slot
 
@@ -189,7 +188,7 @@ class Clients:
             execute(client, pending.popleft())
             if time.perf_counter() > until:
                 left = 0
-        if client.promised_bytes > PROMISED_MAX_BYTES:
+        if client.answered_bytes > ANSWERED_MAX_BYTES:
             self.turns.resume(client)
         self.turns.end(client)
         return not (left or self.is_paused)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 KEPT_INPUT_MAX = 1 << 20  # bytes read ahead of a waiting command; beyond it the socket isn't read
 OPEN_ADDS_MAX = 1_000  # ADDJOBs of one connection that wait for their copies at a time
 OUT_PAUSE_BYTES = 1 << 20  # no further command of a client runs while so much is unsent
-PROMISED_MAX_BYTES = 256 << 10  # the same of bodies in replies of one run
+ANSWERED_MAX_BYTES = 256 << 10  # the same of replies that were given in one run
 OUT_CAP_BYTES = 1 << 30  # the built-in client-output-buffer-limit
 HEARD_CHUNK_BYTES = 64 << 10  # of topics' messages, given to the socket at a time
 
@@ -55,7 +55,7 @@ class Input(Protocol):
 
 @attrs.define(eq=False)
 class Slot:
-    """The place of a reply that comes later."""
+    """The place of a reply that comes in a later batch."""
 
     id: ClientId
     client: Client
@@ -76,6 +76,7 @@ class Client:
     __slots__ = (
         "address",
         "ahead",
+        "answered_bytes",
         "attention",
         "backlog",
         "backlog_bytes",
@@ -114,7 +115,6 @@ class Client:
         "over_soft_since_ms",
         "owed_bytes",
         "pending",
-        "promised_bytes",
         "proto",
         "room",
         "scope",
@@ -181,7 +181,7 @@ class Client:
         self.out_limit_bytes = OUT_CAP_BYTES
         self.is_over = False  # it was dropped because it left more than that unread
         self.over_soft_since_ms: int | None = None
-        self.promised_bytes = 0  # of bodies in replies that nobody has spelled yet
+        self.answered_bytes = 0  # of replies that were given at once and aren't yet taken
         self.owed_bytes = 0  # taken from the slots, not yet given to send
         self.sent_bytes = 0
         self.flushed = trio.Event()  # set at `is_flushed`, once the connection is closing
@@ -211,6 +211,7 @@ class Client:
         """Reply at once to the command that runs."""
         if not self.is_mute:
             self.slots.append(reply)
+            self.answered_bytes += len(reply)
 
     def tell(self, line: bytes) -> None:
         """Say something that no command asked for; it doesn't wait for open slots."""
@@ -262,7 +263,7 @@ class Client:
     def take_finished(self) -> bytes:
         """Hand over, joined, the replies up to the first open slot; give them to `send`, in this order."""
         slots = self.slots
-        self.promised_bytes = 0
+        self.answered_bytes = 0
         if not (slots or self.ahead):
             return b""
         parts, self.ahead = self.ahead, []
@@ -310,14 +311,14 @@ class Client:
     @property
     def is_runnable(self) -> bool:
         """True if a kept command may run now, provided that it may overtake what waits."""
-        return self.has_input and not (
+        return bool(self.pending or self.has_input) and not (
             self.is_alone
             or self.is_closing
             or self.is_dead
             or self.is_held
             or self.waits >= self.waits_max
             or self.backlog_bytes > OUT_PAUSE_BYTES
-            or self.promised_bytes > PROMISED_MAX_BYTES
+            or self.answered_bytes > ANSWERED_MAX_BYTES
         )
 
     @property
@@ -341,7 +342,8 @@ class Client:
             return
         if data:
             self._put(data)
-        self._pump()
+        if self.heard:
+            self._pump()
         self._mind_flushed()
 
     def _put(self, data: bytes) -> None:
@@ -397,7 +399,7 @@ class Client:
         return sent
 
     def _mind_flushed(self) -> None:
-        if not self.is_flushed:
+        if not (self.is_closing or self.on_flushed) or not self.is_flushed:
             return
         if self.is_closing:
             self.flushed.set()

@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from disque.core.commands import AddJob, GetJob, JScan, QPeek, Show, WaitJob
+from disque.core.commands import AddJob, GetJob, WaitJob
 from disque.core.parsing import parse
 from disque.errors import CommandError
 from disque.resp import encoder
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 OOM_TEXT = "command not allowed when used memory > 'maxmemory'."
 LOADING_TEXT = "Disque is loading the dataset in memory"
-_WITH_BODIES = (GetJob, Show, QPeek, JScan)
 # What a page in somebody's browser can make it say to any port; as Redis
 _OF_HTTP = (b"post", b"host:")
 _BEFORE_AUTH = (b"auth", b"hello")  # HELLO with arguments sees to authentication itself
@@ -46,18 +45,9 @@ def execute(shell: Shell, client: Client, words: list[bytes]) -> None:
         spec = find_command(words, shell.renames)
         _check(shell, client, spec, words)
     except CommandError as error:
-        name = words[0].lower()
-        if name == b"quit":
-            client.answer(encoder.OK)
-            client.close_soon()
-        elif name in _OF_HTTP:
-            reason = "a web browser may be abused to send commands"
-            shell.events.seldom("warning", "possible-attack", addr=client.address, reason=reason)
-            client.die()
-        else:
-            client.answer(encoder.error(error.code, str(error)))
+        _refuse(shell, client, words[0].lower(), error)
         return
-    client.last_command = spec.name.decode()
+    client.last_command = spec.text
     if shell.monitors:
         _tell_monitors(shell, client, spec, words)
     try:
@@ -65,6 +55,19 @@ def execute(shell: Shell, client: Client, words: list[bytes]) -> None:
     except CommandError as error:
         client.answer(encoder.error(error.code, str(error)))
     _account(shell, spec, words, (time.perf_counter_ns() - started_ns) // 1000)
+
+
+def _refuse(shell: Shell, client: Client, name: bytes, error: CommandError) -> None:
+    """Answer a command that isn't carried out; QUIT is no command, but has its answer."""
+    if name == b"quit":
+        client.answer(encoder.OK)
+        client.close_soon()
+    elif name in _OF_HTTP:
+        reason = "a web browser may be abused to send commands"
+        shell.events.seldom("warning", "possible-attack", addr=client.address, reason=reason)
+        client.die()
+    else:
+        client.answer(encoder.error(error.code, str(error)))
 
 
 def overtakes(shell: Shell, words: list[bytes]) -> bool:
@@ -81,10 +84,9 @@ def _check(shell: Shell, client: Client, spec: CommandSpec, words: list[bytes]) 
     elif shell.config.requirepass:
         if spec.name not in _BEFORE_AUTH or (spec.name == b"hello" and len(words) == 1):
             raise CommandError("Authentication required.", "NOAUTH")
-    if client.proto == 2 and spec.name not in ALLOWED_TO_SUBSCRIBERS:
-        if has_subscriptions(shell, client):
-            name = spec.name.decode()
-            raise CommandError(f"Can't execute '{name}': this connection has subscriptions")
+    if client.subscriber is not None and client.proto == 2:
+        if spec.name not in ALLOWED_TO_SUBSCRIBERS and has_subscriptions(shell, client):
+            raise CommandError(f"Can't execute '{spec.text}': this connection has subscriptions")
     if shell.turns.is_loading and b"loading" not in spec.flags:
         raise CommandError(LOADING_TEXT, "LOADING")
     if shell.turns.trouble and (b"write" in spec.flags or spec.name == b"ping"):
@@ -110,7 +112,7 @@ def _carry_out(shell: Shell, client: Client, spec: CommandSpec, args: list[bytes
 
 
 def _forward(shell: Shell, client: Client, command: Command) -> None:
-    """Give a command to the broker; its reply comes with this batch or, if the client must wait, later."""
+    """Give a command to the broker; its reply is there at once or, if the client must wait, comes later."""
     if client.user is not None:
         client.user.check_names(command, shell.broker.engine.queue_of)
     is_read = only_reads(command)
@@ -119,17 +121,18 @@ def _forward(shell: Shell, client: Client, command: Command) -> None:
     if (later := in_pieces(shell, client, command)) is not None:
         shell.finish_later(client, later, is_read=is_read)
         return
-    slot = shell.clients.open_slot(client)
+    id_, broker = shell.clients.new_id(), shell.broker
+    if broker.command(id_, command):
+        client.answer(render(broker.take_reply(id_), client.proto))
+        client.has_written |= not is_read
+        return
+    slot = shell.clients.open_slot(client, id_)
     slot.is_read = is_read
-    if shell.broker.command(slot.id, command):
-        if isinstance(command, _WITH_BODIES):
-            client.promised_bytes += shell.broker.engine.last_reply_bytes()
-    else:
-        client.wait_for(
-            slot,
-            is_alone=not isinstance(command, AddJob),
-            is_abandonable=isinstance(command, GetJob | WaitJob),
-        )
+    client.wait_for(
+        slot,
+        is_alone=not isinstance(command, AddJob),
+        is_abandonable=isinstance(command, GetJob | WaitJob),
+    )
 
 
 def _account(shell: Shell, spec: CommandSpec, words: list[bytes], usec: int) -> None:

@@ -171,7 +171,7 @@ class Turns:
         self._note = note
         self._effects = _Effects()
         self._resumable: dict[ClientId, Client] = {}
-        self._is_open = False  # the broker has been fed since its Ready was last taken
+        self.is_open = False  # the broker has been fed since its Ready was last taken
         self._is_row = False  # between `begin` and `finish`
         self._in_turn = False
         self._is_due = False
@@ -182,8 +182,8 @@ class Turns:
 
     def open(self) -> None:
         """Let time reach the broker; call it before each input (free from the second on)."""
-        if not self._is_open and not self.is_loading:
-            self._is_open = True
+        if not self.is_open and not self.is_loading:
+            self.is_open = True
             if self.latency is None or not self.latency.threshold_ms:
                 self.broker.advance(self.clock.now_ms())
                 return
@@ -204,7 +204,7 @@ class Turns:
     def finish(self) -> None:
         """After a row of inputs: as `end`, for all of them."""
         self._is_row = False
-        if self._is_open:
+        if self.is_open:
             self._collect()
         effects = self._effects
         if self._in_turn or self._is_due or not self._is_plain(effects):
@@ -407,7 +407,7 @@ class Turns:
 
     def _collect(self) -> None:
         """Take the broker's Ready; replies become bytes now, before the next input."""
-        self._is_open = False
+        self.is_open = False
         batch = self.broker.take_ready()
         effects = self._effects
         if self.log.stores:

@@ -195,11 +195,15 @@ _PACES: Mapping[type, _Pace] = {
 
 def only_reads(command: cmd.Command) -> bool:
     """True if it needs neither the log nor a peer: it is answered from memory even if the log can't be written."""
-    if isinstance(command, cmd.Pause):
-        return command.flags is None
-    if isinstance(command, cmd.QStat):
-        return not command.is_global
-    return isinstance(command, cmd.Show | cmd.QLen | cmd.QPeek | cmd.QScan | cmd.JScan)
+    is_read = _READS.get(type(command))
+    return is_read is not None and is_read(command)
+
+
+_READS: Mapping[type, Callable[[Any], bool]] = {
+    cmd.Pause: lambda command: command.flags is None,
+    cmd.QStat: lambda command: not command.is_global,
+    **dict.fromkeys((cmd.Show, cmd.QLen, cmd.QPeek, cmd.QScan, cmd.JScan), lambda _: True),
+}
 
 
 def unwritten(shell: Shell) -> CommandError:

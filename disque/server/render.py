@@ -95,14 +95,10 @@ def _write_pushes(reply: Pushes | Published, proto: Protocol, parts: list[bytes]
 def _write_delivery(job: Delivery, parts: list[bytes]) -> None:
     """GETJOB's element: queue, id, body and, if asked for, the two counters with their names."""
     assert isinstance(job.body, bytes), "the broker has read it"
-    parts += (
-        b"*3\r\n" if job.nacks is None else b"*7\r\n",
-        encoder.bulk(job.queue),
-        encoder.bulk(job.id),
-        b"$%d\r\n" % len(job.body),
-        job.body,
-        b"\r\n",
-    )
+    queue, id_, body = job.queue, job.id, job.body
+    count = 3 if job.nacks is None else 7
+    head = b"*%d\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n$%d\r\n"
+    parts += (head % (count, len(queue), queue, len(id_), id_, len(body)), body, b"\r\n")
     if job.nacks is not None:
         parts += (
             b"$5\r\nnacks\r\n",

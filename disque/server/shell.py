@@ -91,8 +91,10 @@ class Shell:
     @property
     def broker(self) -> Broker:
         """The broker, told the time: ready for an input."""
-        self.turns.open()
-        return self.turns.broker
+        turns = self.turns
+        if not turns.is_open:
+            turns.open()
+        return turns.broker
 
     @property
     def is_bus_open(self) -> bool:
@@ -101,7 +103,7 @@ class Shell:
 
     def finish_later(self, client: Client, later: Later, *, is_read: bool = False) -> None:
         """Keep the client waiting and answer it when `later` has found the answer."""
-        slot = self.clients.open_slot(client)
+        slot = self.clients.open_slot(client, self.clients.new_id())
         slot.is_shells = True
         slot.is_read = is_read
         if later.is_abandonable:

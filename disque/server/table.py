@@ -27,12 +27,7 @@ class CommandSpec:
     flags: tuple[bytes, ...]
     is_fast: bool
     is_denied_oom: bool  # refused when memory is short
-
-    def accepts(self, count: int) -> bool:
-        """True if a call of `count` words, its name included, is of the right length."""
-        if self.arity > 0:
-            return count == self.arity
-        return count >= -self.arity
+    text: str  # the name, to be shown
 
 
 def find_command(words: list[bytes], renames: Mapping[bytes, bytes] | None = None) -> CommandSpec:
@@ -43,14 +38,15 @@ def find_command(words: list[bytes], renames: Mapping[bytes, bytes] | None = Non
     reference 0.3.
     """
     name = words[0]
-    spec = COMMANDS.get(name) or COMMANDS.get(name.lower())
+    spec = _AS_SENT.get(name) or COMMANDS.get(name.lower())
     if renames:
         renamed = renames.get(name.lower())
         spec = spec if renamed is None else COMMANDS.get(renamed)
     if spec is None:
         text = name[:NAME_BYTES_SHOWN].decode("utf-8", "surrogateescape")
         raise CommandError(f"unknown command '{text}'")
-    if not spec.accepts(len(words)):
+    count, arity = len(words), spec.arity
+    if count != arity and (arity > 0 or count < -arity):
         raise wrong_count(spec.name)
     return spec
 
@@ -65,7 +61,7 @@ def _table() -> Mapping[bytes, CommandSpec]:
     for row in _ROWS.strip().splitlines():
         name, arity, *flags = row.encode().split()
         is_fast, is_denied = b"fast" in flags, b"denyoom" in flags
-        table[name] = CommandSpec(name, int(arity), tuple(flags), is_fast, is_denied)
+        table[name] = CommandSpec(name, int(arity), tuple(flags), is_fast, is_denied, name.decode())
     return table
 
 
@@ -117,3 +113,5 @@ pubsub       -2  readonly
 """
 
 COMMANDS: Mapping[bytes, CommandSpec] = _table()
+# In capitals, too, as most clients say them
+_AS_SENT = {**COMMANDS, **{name.upper(): spec for name, spec in COMMANDS.items()}}

@@ -12,7 +12,7 @@ from disque.core.job import JobState
 from disque.core.jobid import JobId
 from disque.core.jobqueue import PAUSE_OUT
 from disque.core.limits import Limits
-from disque.core.ready import ClientId, Delivery, Failure, NilArray, Reply
+from disque.core.ready import ClientId, Delivery, Failure, NilArray, Reply, Status
 from tests.unit.core.builders import (
     CTIME,
     DAY_MS,
@@ -53,6 +53,18 @@ def node_with_jobs(**queues: int) -> Node:
             node.add(f"{name}{n}".encode(), queue=name.encode())
     node.clear()
     return node
+
+
+def test_reply_that_is_taken_at_once_is_its_own_though_the_command_served_others() -> None:
+    node = Node()
+    engine, state = node.engine, node.state
+    for waiting in (1, 2):
+        assert not engine.command(ClientId(waiting), cmd.GetJob((b"q",)))
+    assert engine.command(ClientId(3), cmd.QLen(b"q"))
+    assert engine.command(ClientId(4), cmd.AddJob(b"q", b"x", 0, replicate=1))
+    assert [client for client, _ in state.ready.replies] == [3, 4, 1]
+    assert engine.take_reply(ClientId(4)) == Status(next(iter(state.jobs)))
+    assert [client for client, _ in engine.take_ready().replies] == [3, 1]
 
 
 def test_getjob_goes_round_the_queues_one_job_each() -> None:

@@ -199,7 +199,8 @@ async def test_addjob_that_waits_when_the_log_fails_says_that_its_outcome_is_unk
         adder, writer = world.connect(), world.connect()
         await adder.send(b"ADDJOB q body 0 REPLICATE 1 MAXLEN 5\r\n")
         await adder.read_line()
-        wait = world.clients.open_slot(next(iter(world.clients.by_id.values())))
+        waiting = next(iter(world.clients.by_id.values()))
+        wait = world.clients.open_slot(waiting, world.clients.new_id())
         wait.client.wait_for(wait, is_alone=False)  # as an ADDJOB that waits for its copies
         log.write_errno = errno.ENOSPC
         await writer.send(ADD)
