@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import gc
 import os
-import random
 import signal
 import sys
 import time
@@ -34,6 +33,7 @@ from disque.server.clients import Clients
 from disque.server.clock import Clock
 from disque.server.config import PIDFILE_DEFAULT
 from disque.server.dialect import Door
+from disque.server.entropy import Entropy
 from disque.server.eventlog import EventLog
 from disque.server.info import Figures
 from disque.server.loop import NullLog, Turns
@@ -159,8 +159,7 @@ class Server:
             ),
             identity=identity,
             stored=stored,
-            # Ids of jobs must not be guessed: who knows one may act on it
-            dice=random.SystemRandom(),
+            dice=Entropy(),
             now_ms=self.clock.now_ms(),
         )
 
