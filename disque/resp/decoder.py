@@ -27,7 +27,7 @@ _LONG_BYTES = 4 << 10  # longer commands are taken the exact way, which skips bo
 _LARGE_BODY_BYTES = 32 << 10  # from here on, a body is collected in pieces
 _PIECE_BYTES_MIN = 16 << 10  # smaller reads are put together: an object costs 40 bytes
 _DETOUR_MAX = 64  # commands taken the exact way before the fast one is tried again
-_ARGUMENTS_MAX = 64  # of a command of the fast path
+_ARGUMENTS_MAX = 1_024  # of a command of the fast path
 _SHORT_BYTES = 1_024  # lengths whose header is at hand
 
 _NO_COUNT = "Protocol error: invalid multibulk length"  # Disque's texts
@@ -167,7 +167,8 @@ class Decoder:
                     self._take_canonical(commands, count_max)
                     if len(commands) >= count_max:
                         return
-            if not self._take_exactly(commands) and not self._refill():
+            is_out = self._left == 0 and self._position >= len(self._data)
+            if (is_out or not self._take_exactly(commands)) and not self._refill():
                 return
 
     def _refill(self) -> bool:
@@ -223,6 +224,8 @@ class Decoder:
         """Take the commands at the head of `parts`; return the index of the first part left."""
         at, last, arguments_max = 0, len(parts) - 1, self._arguments_max
         is_odd = False
+        good_headers: list[bytes] = []
+        good_lengths: list[int] = []
         while len(commands) < count_max:
             count = _COUNTS.get(parts[at])
             if count is None or count > arguments_max:
@@ -232,13 +235,13 @@ class Decoder:
             if end > last:
                 break
             arguments = parts[at + 2 : end : 2]
-            lengths = list(map(len, arguments))
-            if (
-                parts[at + 1 : end : 2] != list(map(_header_of, lengths))
-                or max(lengths) > self._bulk_max
-            ):
-                is_odd = True
-                break
+            headers, lengths = parts[at + 1 : end : 2], list(map(len, arguments))
+            # A pipeline is of commands that are alike
+            if headers != good_headers or lengths != good_lengths:
+                if headers != list(map(_header_of, lengths)) or max(lengths) > self._bulk_max:
+                    is_odd = True
+                    break
+                good_headers, good_lengths = headers, lengths
             commands.append(arguments)
             at = end
         if is_odd:
