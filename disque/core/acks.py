@@ -49,7 +49,8 @@ from disque.core.state import (
 
 def ack_jobs(state: State, client: ClientId, command: cmd.AckJob) -> None:
     """ACKJOB: `:n` jobs that were known here and not done before."""
-    reply(state, client, sum([_end(state, job, Reason.ACKED) for job in command.ids]))
+    reason = Reason.ACKED
+    reply(state, client, sum([_end(state, job, reason) for job in command.ids]))
 
 
 def fast_ack_jobs(state: State, client: ClientId, command: cmd.FastAck) -> None:

@@ -32,10 +32,13 @@ class Agenda:
 
     def book(self, item: Sleeper, at: int) -> None:
         """Wake `item` at `at` ms, instead of whenever it was booked for."""
-        if item.wake_at == at:
+        before = item.wake_at
+        if before == at:
             return
-        if item.wake_at is not None:
-            self._take_from_bucket(item)
+        if before is not None:
+            items = self._far.get(before >> _BUCKET_BITS)
+            if items is not None:
+                items.pop(item, None)
         item.wake_at = at
         bucket = at >> _BUCKET_BITS
         if bucket < self._near_until:
@@ -50,15 +53,12 @@ class Agenda:
 
     def cancel(self, item: Sleeper) -> None:
         """Forget the booking of `item`, if it has one."""
-        if item.wake_at is not None:
-            self._take_from_bucket(item)
+        before = item.wake_at
+        if before is not None:
+            items = self._far.get(before >> _BUCKET_BITS)
+            if items is not None:
+                items.pop(item, None)
             item.wake_at = None
-
-    def _take_from_bucket(self, item: Sleeper) -> None:
-        assert item.wake_at is not None
-        items = self._far.get(item.wake_at >> _BUCKET_BITS)
-        if items is not None:
-            items.pop(item, None)
 
     def next_at(self) -> int | None:
         """ms of the first booking, None if there is none; for a far one the start of its bucket, which is earlier."""

@@ -8,7 +8,21 @@ from __future__ import annotations
 from cluster.nodeid import NodeId
 from disque.core import merge
 from disque.core import messages as msg
-from disque.core.job import Burials, Claim, Event, Job, JobState, Paged, Reason, Role
+from disque.core.job import (
+    ACTIVE,
+    DELAYED,
+    DELIVERED,
+    DONE,
+    NO_ROLE,
+    QUEUED,
+    Burials,
+    Claim,
+    Event,
+    Job,
+    Paged,
+    Reason,
+    Role,
+)
 from disque.core.jobid import JobId, ttl_minutes
 from disque.core.jobqueue import JobQueue
 from disque.core.ready import Record
@@ -26,6 +40,8 @@ from disque.core.state import (
     wake,
 )
 
+_FINISH = Event.FINISH
+
 
 def insert(state: State, job: Job) -> None:
     """Register a job, in any state, under an id that isn't known yet."""
@@ -38,22 +54,24 @@ def insert(state: State, job: Job) -> None:
 
 def remove(state: State, job: Job) -> None:
     """Forget a job that is neither queued nor waited for; says nothing to anybody."""
-    assert job.state is not JobState.QUEUED, f"{job.id!r} is still queued"
+    assert job.state is not QUEUED, f"{job.id!r} is still queued"
     assert job.id not in state.adding, f"the ADDJOB of {job.id!r} still waits"
+    id_ = job.id
     free_body(state, job)
     _tally(state, job, -1)
-    del state.jobs[job.id]
+    del state.jobs[id_]
     state.by_state[job.state] -= 1
-    state.asks.pop(job.id, None)
-    state.undone.pop(job.id, None)
-    state.dummies.pop(job.id, None)
-    state.dummy_answers.pop(job.id, None)
-    state.spent.pop(job.id, None)
-    state.under_replicated.pop(job.id, None)
+    if job.is_done:
+        state.undone.pop(id_, None)
+        state.dummies.pop(id_, None)
+        state.dummy_answers.pop(id_, None)
+    else:
+        state.asks.pop(id_, None)
+        state.spent.pop(id_, None)
+        state.under_replicated.pop(id_, None)
     if state.leaver is not None:
-        state.leaver.carried.pop(job.id, None)
-    repair = state.repairs.pop(job.id, None)
-    if repair is not None:
+        state.leaver.carried.pop(id_, None)
+    if state.repairs and (repair := state.repairs.pop(id_, None)) is not None:
         state.agenda.cancel(repair)
     state.agenda.cancel(job)
 
@@ -89,15 +107,13 @@ def absence_due(state: State, absence: Absence) -> None:
 
 def shift(state: State, job: Job, event: Event) -> None:
     """Change a job's state and the counters with it."""
-    state.by_state[job.state] -= 1
-    if event is Event.FINISH:
-        set_role(state, job, Role.NONE)
-        _tally(state, job, -1)
-        job.move(event)
-        _tally(state, job, 1)
-    else:
-        job.move(event)
-    state.by_state[job.state] += 1
+    by_state = state.by_state
+    by_state[job.state] -= 1
+    if event is _FINISH and job.spec is not None:
+        set_role(state, job, NO_ROLE)
+        state.tallies[job.queue].done += 1
+    job.move(event)
+    by_state[job.state] += 1
 
 
 def _tally(state: State, job: Job, by: int) -> None:
@@ -108,16 +124,21 @@ def _tally(state: State, job: Job, by: int) -> None:
     tally = state.tallies.get(name)
     if tally is None:
         tally = state.tallies[name] = Tally()
-    for each in (tally, state.total):
-        each.copies += by
-        if job.state is JobState.DONE:
-            each.done += by
-        elif job.role is Role.DELIVERED:
-            each.delivered += by
-        elif job.role is Role.DELAYED:
-            each.delayed += by
+    tally.copies += by
+    if job.state is DONE:
+        tally.done += by
+    elif job.role:
+        _tally_role(state, tally, job.role, by)
     if not tally.copies:
         del state.tallies[name]
+
+
+def _tally_role(state: State, tally: Tally, role: Role, by: int) -> None:
+    for each in (tally, state.total):
+        if role is DELIVERED:
+            each.delivered += by
+        elif role is DELAYED:
+            each.delayed += by
 
 
 def set_role(state: State, job: Job, role: Role) -> None:
@@ -125,9 +146,10 @@ def set_role(state: State, job: Job, role: Role) -> None:
     if job.role is role:
         return
     tally = state.tallies[job.queue]
-    for each in (tally, state.total):
-        each.delivered += (role is Role.DELIVERED) - (job.role is Role.DELIVERED)
-        each.delayed += (role is Role.DELAYED) - (job.role is Role.DELAYED)
+    if job.role:
+        _tally_role(state, tally, job.role, -1)
+    if role:
+        _tally_role(state, tally, role, 1)
     job.role = role
 
 
@@ -149,8 +171,9 @@ def take_out(state: State, job: Job, event: Event) -> JobQueue:
 
 def free_body(state: State, job: Job) -> None:
     """Let go of the body; a done job never needs it again (S14)."""
-    _charge_body(state, job, -1)
-    job.body = None
+    if job.body is not None:
+        _charge_body(state, job, -1)
+        job.body = None
 
 
 def page_out(state: State, job: Job, place: Paged) -> None:
@@ -176,13 +199,21 @@ def _charge_body(state: State, job: Job, by: int) -> None:
 
 def others(state: State, job: Job) -> tuple[NodeId, ...]:
     """The other holders that are not forgotten: H \\ F \\ self."""
-    self_id = state.self_id
-    return tuple([node for node in members_of(state, job.holders) if node != self_id])
+    self_id, holders = state.self_id, job.holders
+    if holders == (self_id,):
+        return ()
+    return tuple([node for node in members_of(state, holders) if node != self_id])
 
 
 def claim_copy(state: State, job: Job) -> None:
     """Note that this node has stored a copy, at its present boot (M3)."""
-    merge_claim(state, job, state.self_id, own_claim(state))
+    own = own_claim(state)
+    # A new job says just what those before it say
+    known = None if job.claims else state.interned.get(((state.self_id, own),))
+    if known is None:
+        merge_claim(state, job, state.self_id, own)
+    else:
+        job.claims = known  # type: ignore[assignment]
 
 
 def add_holders(state: State, job: Job, nodes: tuple[NodeId, ...]) -> None:
@@ -200,7 +231,7 @@ def facts_of(state: State, job: Job) -> msg.Facts:
         holders=job.holders,
         expires_in=max(0, job.expires_at - now),
         due_in=max(0, job.not_before - now),
-        is_queued=job.state is JobState.QUEUED,
+        is_queued=job.state is QUEUED,
         claims=job.claims,
         dispatches=job.dispatches,
         nacks=job.nacks,
@@ -209,7 +240,7 @@ def facts_of(state: State, job: Job) -> msg.Facts:
         else msg.NO_REMAINING,
         covered=job.covered,
         burials=_remaining_burials(job.burials, now),
-        queued_at=job.queued_at if job.state is JobState.ACTIVE and job.retry_ms else None,
+        queued_at=job.queued_at if job.state is ACTIVE and job.retry_ms else None,
     )
 
 
@@ -221,7 +252,7 @@ def _remaining_burials(burials: Burials | None, now_ms: int) -> Burials | None:
 
 def absorb(state: State, job: Job, facts: msg.Facts) -> bool:
     """Merge what a peer says about a stored copy; True if it was news to us (M22), which the log then has."""
-    if job.state is JobState.QUEUED and _is_other_burial(state, job, facts):
+    if job.state is QUEUED and _is_other_burial(state, job, facts):
         take_out(state, job, Event.UNQUEUE)  # its effective queue may be another now (B8.4)
     is_news = merge_facts(state, job, facts)
     if is_news:

@@ -25,10 +25,23 @@ from disque.core.copies import (
     take_out,
     tell_others,
 )
-from disque.core.job import DEAD_BY_NACK, DEAD_BY_RETRY, Burials, Event, Job, JobState, Role
+from disque.core.job import (
+    ACTIVE,
+    DEAD_BY_NACK,
+    DEAD_BY_RETRY,
+    DELAYED,
+    DELIVERED,
+    NO_ROLE,
+    QUEUED,
+    WAITING,
+    Burials,
+    Event,
+    Job,
+    JobSpec,
+)
 from disque.core.jobid import JobId
 from disque.core.jobqueue import PAUSE_IN, JobQueue
-from disque.core.ready import ClientId, Delivery, NilArray, Status
+from disque.core.ready import ClientId, Delivery, NilArray, Record, Reply, Status
 from disque.core.state import (
     AddWait,
     GetWait,
@@ -38,12 +51,12 @@ from disque.core.state import (
     intern_spec,
     next_stamp,
     record,
-    record_if_logged,
     reply,
     wake,
 )
 
 REMOVED_TEXT = "job removed (expired?) before the requested replication level was achieved"
+_QUEUE, _DISPATCH = Event.QUEUE, Event.DISPATCH
 LEAVING_TEXT = "This node is leaving the cluster, please connect to a different one"
 
 
@@ -90,9 +103,11 @@ def is_paused_in(state: State, name: bytes) -> bool:
 
 def may_queue(state: State, job: Job) -> bool:
     """True if M10 allows this copy to lie in its queue (apart from pauses, which the callers judge)."""
-    if job.state is not JobState.ACTIVE or job.is_kept_out or job.expires_at <= state.now_ms:
+    if job.state is not ACTIVE or job.is_kept_out or job.expires_at <= state.now_ms:
         return False
-    return job.not_before <= state.now_ms and job.lease_end() <= state.now_ms
+    if job.not_before > state.now_ms:
+        return False
+    return not job.leases or job.lease_end() <= state.now_ms
 
 
 def enqueue(state: State, job: Job, *, was_nacked: bool = False) -> None:
@@ -104,12 +119,12 @@ def enqueue(state: State, job: Job, *, was_nacked: bool = False) -> None:
     if is_spent_out(job):
         _bury_letter(state, job, DEAD_BY_NACK if was_nacked else DEAD_BY_RETRY)
     queue = queue_of(state, job.queue)
-    shift(state, job, Event.QUEUE)
+    shift(state, job, _QUEUE)
     job.ask_round = 0
     job.queued_at = None
     job.is_unsure = False
     job.is_held = False
-    set_role(state, job, Role.NONE)
+    set_role(state, job, NO_ROLE)
     state.asks.pop(job.id, None)
     queue.add(job)
     queue.jobs_in += 1
@@ -145,7 +160,7 @@ def _bury_letter(state: State, job: Job, reason: int) -> None:
 def revive(state: State, job: Job) -> None:
     """Take a dead letter back into its own queue; its limit counts from here (B8.7)."""
     assert job.burials is not None, f"{job.id!r} was never buried"
-    if job.state is JobState.QUEUED:
+    if job.state is QUEUED:
         take_out(state, job, Event.UNQUEUE)
     count = job.burials.count + 1
     set_burials(state, job, Burials(count, 0, job.delivery_count, job.expires_at))
@@ -154,13 +169,10 @@ def revive(state: State, job: Job) -> None:
 
 def next_job(state: State, queue: JobQueue) -> Job | None:
     """The job at the head that may be handed out; one that has reached its limit meanwhile is buried (B8.1)."""
-    while queue.jobs:
-        job = queue.jobs.first()
-        if not is_spent_out(job):
-            return job
+    while (job := queue.jobs.first()) is not None and is_spent_out(job):
         take_out(state, job, Event.UNQUEUE)
         enqueue(state, job)
-    return None
+    return job
 
 
 def unqueue(state: State, job: Job) -> None:
@@ -173,24 +185,25 @@ def dispatch(state: State, job: Job, *, with_counters: bool) -> Delivery:
     """Hand a queued job out: count it, lease it, tell the other holders if they must know (B1.1)."""
     body = job.body
     assert body is not None, f"{job.id!r} is queued without a body"
-    queue = take_out(state, job, Event.DISPATCH)
+    spec, own = job.live_spec, state.self_id
+    queue = take_out(state, job, _DISPATCH)
     queue.jobs_out += 1
     queue.accessed_at = state.now_ms
     _count_delivery(state, job)
-    job.dispatches = {**job.dispatches, state.self_id: job.dispatches.get(state.self_id, 0) + 1}
-    if job.retry_ms:
-        _lease(state, job)
+    job.dispatches = {**job.dispatches, own: job.dispatches.get(own, 0) + 1}
+    if spec.retry_ms:
+        _lease(state, job, spec)
     else:
         _spend(state, job)
     book(state, job)
     return Delivery(
         job.id,
-        job.queue,
+        queue.name,
         body,
-        job.live_spec.headers,
+        spec.headers,
         job.nack_count if with_counters else None,
         job.additional_deliveries if with_counters else None,
-        job.retry_ms,
+        spec.retry_ms,
     )
 
 
@@ -203,29 +216,34 @@ def _count_delivery(state: State, job: Job) -> None:
         counts.delivery.add(state.now_ms - (job.not_before or job.ctime // 1_000_000))
 
 
-def _lease(state: State, job: Job) -> None:
-    set_role(state, job, Role.DELIVERED)
+def _lease(state: State, job: Job, spec: JobSpec) -> None:
+    set_role(state, job, DELIVERED)
     stamp = next_stamp(state, job)
-    job.leases = {**job.leases, state.self_id: (stamp, state.now_ms + job.retry_ms)}
-    is_limited = bool(job.live_spec.max_deliveries)
+    job.leases = {**job.leases, state.self_id: (stamp, state.now_ms + spec.retry_ms)}
+    is_limited = bool(spec.max_deliveries)
     if is_limited:
         record(state, "dispatch", job.id, job.dispatches[state.self_id])
     record_lease(state, job)
-    if is_limited or state.now_ms - job.word_at >= job.retry_ms // 10:
+    if is_limited or state.now_ms - job.word_at >= spec.retry_ms // 10:
         tell_others(state, job, msg.Leased)
 
 
 def record_lease(state: State, job: Job) -> None:
-    """Note for a restart who has been handed the job, or keeps it, and until when."""
-    own = state.self_id
-    record_if_logged(state, "lease", job.id, job.dispatches.get(own, 0), *job.leases[own])
+    """Note for a restart, if there is a log, who has been handed the job, or keeps it, and until when.
+
+    It spares work after a restart; nothing waits for it.
+    """
+    if state.is_logged:
+        own = state.self_id
+        fields = (job.id, job.dispatches.get(own, 0), *job.leases[own])
+        state.ready.records.append(Record("lease", fields, is_lazy=True))
 
 
 def _spend(state: State, job: Job) -> None:
     """RETRY 0: handed out once, never again; what stays serves SHOW and ACKJOB and may be evicted."""
     record(state, "dispatch", job.id, 1, is_urgent=True)
     job.is_kept_out = True
-    set_role(state, job, Role.DELIVERED)
+    set_role(state, job, DELIVERED)
     free_body(state, job)
     state.spent[job.id] = job
     if len(state.spent) > state.limits.spent_max:
@@ -234,7 +252,7 @@ def _spend(state: State, job: Job) -> None:
 
 def drop(state: State, job: Job) -> None:
     """Forget a live copy without a tombstone (expiry, DELJOB, eviction, hand-over); says nothing."""
-    if job.state is JobState.QUEUED:
+    if job.state is QUEUED:
         take_out(state, job, Event.UNQUEUE)
     remove(state, job)
     record(state, "gone", job.id)
@@ -266,25 +284,24 @@ def end_get(state: State, wait: GetWait) -> None:
 
 def get_jobs(state: State, client: ClientId, command: cmd.GetJob) -> None:
     """GETJOB: one job a queue a round, until `count` or a round without any; else wait (reference 1.2)."""
-    deliveries: list[Delivery] = []
+    count, with_counters = command.count, command.with_counters
+    deliveries: list[Reply] = []
     queues = [queue_of(state, name) for name in command.queues]
     is_progress = True
-    while is_progress and len(deliveries) < command.count:
+    while is_progress and len(deliveries) < count:
         is_progress = False
         for queue in queues:
-            if not queue.jobs or queue.is_paused_out:
-                continue
-            job = next_job(state, queue)
+            job = None if queue.is_paused_out else next_job(state, queue)
             if job is None:
                 continue
-            deliveries.append(dispatch(state, job, with_counters=command.with_counters))
+            deliveries.append(dispatch(state, job, with_counters=with_counters))
             is_progress = True
-            if not queue.jobs:
+            if queue.jobs.first() is None:
                 state.hungry.setdefault(queue.name, False)
-            if len(deliveries) == command.count:
+            if len(deliveries) == count:
                 break
     if deliveries:
-        reply(state, client, list(deliveries))
+        reply(state, client, deliveries)
         return
     for queue in queues:
         state.hungry[queue.name] = True
@@ -315,7 +332,7 @@ def get_timed_out(state: State, wait: GetWait) -> None:
 
 def due_at(job: Job) -> int:
     """ms; when an active copy may look whether it should queue itself (B1.2)."""
-    if job.is_held:
+    if job.is_held or not job.leases:
         return max(job.not_before, job.ask_at)
     return max(job.not_before, job.lease_end(), job.ask_at)
 
@@ -323,17 +340,17 @@ def due_at(job: Job) -> int:
 def book(state: State, job: Job) -> None:
     """Book the next time at which a live copy must be looked at."""
     at = job.expires_at
-    if job.state is JobState.ACTIVE and not job.is_kept_out:
+    if job.state is ACTIVE and not job.is_kept_out:
         ask = state.asks.get(job.id)
         at = min(at, ask.deadline if ask is not None else due_at(job))
-    wake(state, job, at)
+    state.agenda.book(job, max(at, state.now_ms))
 
 
 def finish_add(state: State, job: Job) -> None:
     """The waiting ADDJOB of this job has succeeded: answer its id and let the job live (B7.3)."""
     wait = state.adding[job.id]
     end_wait(state, wait)
-    if job.state is JobState.WAITING:
+    if job.state is WAITING:
         shift(state, job, Event.REPLICATED)
     if state.self_id not in job.claims:
         claim_copy(state, job)  # was to be held by peers alone, but has begun to live
@@ -366,7 +383,7 @@ def start(state: State, job: Job) -> None:
         enqueue(state, job)
     else:
         if job.not_before > state.now_ms:
-            set_role(state, job, Role.DELAYED)
+            set_role(state, job, DELAYED)
         book(state, job)
 
 
@@ -378,7 +395,7 @@ def store_copy(state: State, message: msg.ReplJob | msg.YourJobs, *, ask_at: int
         spec=intern_spec(state, message.spec),
         ctime=message.ctime,
         body=message.body,
-        state=JobState.ACTIVE,
+        state=ACTIVE,
         expires_at=state.now_ms + facts.expires_in,
         not_before=state.now_ms + facts.due_in,
         holders=end_absence(state, message.id, (state.self_id,)),
@@ -411,10 +428,10 @@ def thaw(state: State, id_: JobId) -> Job | None:
 
 def obey_lease(state: State, job: Job) -> None:
     """After a merge: a live lease beats a place in the queue; then book anew (M10)."""
-    if job.state is JobState.QUEUED and job.lease_end() > state.now_ms:
+    if job.state is QUEUED and job.lease_end() > state.now_ms:
         take_out(state, job, Event.UNQUEUE)
-    if job.role is Role.DELIVERED and not _was_last_to_deliver(state, job):
-        set_role(state, job, Role.NONE)
+    if job.role is DELIVERED and not _was_last_to_deliver(state, job):
+        set_role(state, job, NO_ROLE)
     book(state, job)
 
 

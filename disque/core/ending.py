@@ -23,7 +23,7 @@ from disque.core.copies import (
     take_out,
 )
 from disque.core.delivery import end_wait, finish_add
-from disque.core.job import Event, Job, JobState, Reason
+from disque.core.job import DONE, MOVING, QUEUED, Event, Job, Reason
 from disque.core.jobid import JobId
 from disque.core.merge import union
 from disque.core.state import (
@@ -44,9 +44,9 @@ def finish(state: State, job: Job, reason: Reason) -> None:
     """Make a live copy done at this node; the caller collects. A waiting ADDJOB succeeds, unless by NOREPL."""
     if job.id in state.adding:
         finish_add(state, job)
-    if job.state is JobState.MOVING and job.queued_at is not None:
+    if job.state is MOVING and job.queued_at is not None:
         add_holders(state, job, (job.queued_at,))  # it may be there (B9.3)
-    if job.state is JobState.QUEUED:
+    if job.state is QUEUED:
         take_out(state, job, Event.FINISH)
     else:
         shift(state, job, Event.FINISH)
@@ -90,7 +90,7 @@ def new_end(
         spec=None,
         ctime=0,
         body=None,
-        state=JobState.DONE,
+        state=DONE,
         expires_at=expires_at,
         holders=intern_nodes(state, holders),
         reason=reason,
@@ -152,10 +152,10 @@ def learn_end(
 
 def is_settled(state: State, job: Job) -> bool:
     """True if every holder that isn't forgotten has stored the end, and somebody held it (M6)."""
-    if not job.holders:
-        return False
-    told = job.told
-    return all([node in told for node in members_of(state, job.holders)])
+    holders, told = job.holders, job.told
+    if holders == told:
+        return bool(holders)
+    return bool(holders) and all([node in told for node in members_of(state, holders)])
 
 
 def collect(state: State, job: Job) -> None:
@@ -200,7 +200,8 @@ def settle(state: State, job: Job, *, but: NodeId | None = None) -> None:
     """Every holder has stored the end: say so once (not to `but`, who sees it by itself) and bury the entry."""
     assert job.reason is not None
     to = [node for node in others(state, job) if node != but]
-    send(state, to, msg.DelJob(job.id, job.reason, job.holders, job.told))
+    if to:
+        send(state, to, msg.DelJob(job.id, job.reason, job.holders, job.told))
     bury(state, job)
 
 
@@ -228,9 +229,9 @@ def keep_tombstone(state: State, stone: Tombstone) -> None:
     forget_tombstone(state, stone.id)
     pool = state.long_tombstones if stone.is_long else state.tombstones
     pool[stone.id] = stone
-    now = state.now_ms
-    last = _no_more_words_at(state, stone)
-    until = last if stone.is_long else min(last, now + short_life(state))
+    until = _no_more_words_at(state, stone)
+    if not stone.is_long:
+        until = min(until, state.now_ms + short_life(state))
     wake(state, stone, until)
     if len(pool) > state.limits.tombstones_max:
         oldest = next(iter(pool.values()))

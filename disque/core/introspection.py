@@ -9,7 +9,7 @@ from cluster.nodeid import NodeId
 from disque.core import commands as cmd
 from disque.core.copies import others
 from disque.core.delivery import due_at
-from disque.core.job import DEAD_BY_NACK, DEAD_BY_RETRY, Job, JobState, Paged
+from disque.core.job import DEAD_BY_NACK, DEAD_BY_RETRY, Job, JobState, Paged, Role
 from disque.core.jobid import JobId
 from disque.core.jobqueue import JobQueue, place_of
 from disque.core.memory import used_memory
@@ -299,7 +299,24 @@ def check(state: State) -> None:
             f"{name!r}: jobs beside waiters"
         )
     assert not queued, f"in no queue: {queued}"
+    _check_tallies(state)
     _check_waits(state)
+
+
+def _check_tallies(state: State) -> None:
+    tallies: dict[bytes, Tally] = {}
+    total = Tally()
+    for job in state.jobs.values():
+        if job.spec is None:
+            continue
+        tally = tallies.setdefault(job.queue, Tally())
+        tally.copies += 1
+        tally.done += job.is_done
+        for each in (tally, total):
+            each.delivered += job.role is Role.DELIVERED
+            each.delayed += job.role is Role.DELAYED
+    assert tallies == state.tallies, f"counted {tallies}, kept {state.tallies}"
+    assert total == state.total, f"counted {total}, kept {state.total}"
 
 
 def _check_job(state: State, job: Job) -> None:

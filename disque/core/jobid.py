@@ -6,7 +6,8 @@ The last field tells any node how long an id it never met can matter: minutes of
 
 from __future__ import annotations
 
-import base64
+from binascii import b2a_base64
+from functools import lru_cache
 from typing import NewType, cast
 
 from cluster.nodeid import NodeId
@@ -24,10 +25,19 @@ def make_job_id(node: NodeId, entropy: bytes, *, ttl_ms: int, is_retried: bool) 
     """Spell an id; `entropy` is 18 random bytes, `ttl_ms` becomes minutes, rounded down, at most 65535."""
     if len(entropy) != _RANDOM_BYTES:
         raise ValueError(f"a job id takes {_RANDOM_BYTES} random bytes, got {len(entropy)}")
+    random_part = b2a_base64(entropy, newline=False)
+    return JobId(b"D-%b-%b-%b" % (_node_part(node), random_part, _ttl_part(ttl_ms, is_retried)))
+
+
+@lru_cache(1_000)
+def _node_part(node: NodeId) -> bytes:
+    return node[:8].encode()
+
+
+@lru_cache(1_000)
+def _ttl_part(ttl_ms: int, is_retried: bool) -> bytes:
     minutes = min(ttl_ms // 60_000, _TTL_MINUTES_MAX)
-    minutes = minutes | 1 if is_retried else minutes & ~1
-    random_part = base64.b64encode(entropy)
-    return JobId(b"D-%b-%b-%04x" % (node[:8].encode(), random_part, minutes))
+    return b"%04x" % (minutes | 1 if is_retried else minutes & ~1)
 
 
 def is_job_id(raw: bytes) -> bool:

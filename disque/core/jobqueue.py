@@ -28,7 +28,9 @@ PAUSE_OUT = 2
 
 def place_of(job: Job) -> Place:
     """Where a job stands in the order of its queue; never changes."""
-    return (9 - job.live_spec.priority, job.ctime, job.id)
+    spec = job.spec
+    assert spec is not None, f"{job.id!r} is a bare done entry"
+    return (9 - spec.priority, job.ctime, job.id)
 
 
 class SortedPages:
@@ -56,19 +58,20 @@ class SortedPages:
         """Insert a job that isn't there yet."""
         self._length += 1
         place = place_of(job)
-        if not self._pages:
-            self._pages.append([job])
-            self._lasts.append(place)
+        pages, lasts = self._pages, self._lasts
+        if not pages:
+            pages.append([job])
+            lasts.append(place)
             return
-        if place > self._lasts[-1]:
-            at = len(self._pages) - 1
-            self._pages[at].append(job)
-            self._lasts[at] = place
+        if place > lasts[-1]:
+            at = -1
+            pages[at].append(job)
+            lasts[at] = place
         else:
-            at = bisect_left(self._lasts, place)
-            insort(self._pages[at], job, key=place_of)
-        if len(self._pages[at]) > _PAGE_MAX:
-            self._split(at)
+            at = bisect_left(lasts, place)
+            insort(pages[at], job, key=place_of)
+        if len(pages[at]) > _PAGE_MAX:
+            self._split(at % len(pages))
 
     def _split(self, at: int) -> None:
         page = self._pages[at]
@@ -79,7 +82,8 @@ class SortedPages:
 
     def remove(self, job: Job) -> None:
         """Take out a job; KeyError if it isn't there."""
-        if self._pages and self._pages[0][0] is job:
+        pages = self._pages
+        if pages and pages[0][0] is job:
             self._delete(0, 0)
             return
         place = place_of(job)
@@ -92,9 +96,9 @@ class SortedPages:
             raise KeyError(job.id)
         self._delete(at, index)
 
-    def first(self) -> Job:
-        """The next job; IndexError if there is none."""
-        return self._pages[0][0]
+    def first(self) -> Job | None:
+        """The next job, None if there is none."""
+        return self._pages[0][0] if self._pages else None
 
     def starting_at(self, place: Place) -> Iterator[Job]:
         """The jobs at this place and behind it, in order."""

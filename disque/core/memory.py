@@ -21,6 +21,7 @@ MARK_BYTES = 300
 QUEUE_BYTES = 400
 WAIT_BYTES = 500  # a blocked client
 SUBSCRIPTION_BYTES = 300  # of a topic
+FULL_PERCENT, HIGH_PERCENT = 95, 75  # of maxmemory, see Pressure
 PAGE_PERCENT = 60  # of maxmemory; above it, with a log, bodies go to disk, before peers are asked
 PAGE_MIN_BYTES = 256
 _EVICT_STEP = 1_000  # things evicted at a time
@@ -60,18 +61,23 @@ def pressure(state: State) -> Pressure:
     if not most:
         return Pressure.NONE
     used = used_memory(state)
-    if used > most * 95 // 100:
+    if used > most * FULL_PERCENT // 100:
         return Pressure.FULL
-    return Pressure.HIGH if used > most * 75 // 100 else Pressure.NONE
+    return Pressure.HIGH if used > most * HIGH_PERCENT // 100 else Pressure.NONE
+
+
+def _is_above(state: State, percent: int) -> bool:
+    most = state.limits.maxmemory_bytes
+    return bool(most) and used_memory(state) > most * percent // 100
 
 
 def is_out_of_memory(state: State) -> bool:
     """Evict what may go, some at a time; True if memory is still over 95 % (the OOM error)."""
-    if pressure(state) < Pressure.FULL:
+    if not _is_above(state, FULL_PERCENT):
         return False
     if state.limits.is_eviction_on:
         _evict(state)
-    return pressure(state) is Pressure.FULL
+    return _is_above(state, FULL_PERCENT)
 
 
 def _evict(state: State) -> None:
@@ -101,8 +107,7 @@ def is_worth_paging(state: State, body: bytes) -> bool:
 
 def is_paging(state: State) -> bool:
     """True above the level at which bodies leave memory."""
-    most = state.limits.maxmemory_bytes
-    return bool(most) and used_memory(state) > most * PAGE_PERCENT // 100
+    return _is_above(state, PAGE_PERCENT)
 
 
 def queue_idle_ms(state: State) -> int:

@@ -27,6 +27,8 @@ def maxima(ours: Mapping[NodeId, int], theirs: Mapping[NodeId, int]) -> Mapping[
 
 def claims(ours: Mapping[NodeId, Claim], theirs: Mapping[NodeId, Claim]) -> Mapping[NodeId, Claim]:
     """Who has a copy (M3): a node's claim with the larger (boot, clock) wins; only that node makes one."""
+    if not ours:
+        return theirs or ours
     new = {node: claim for node, claim in theirs.items() if node not in ours or claim > ours[node]}
     return {**ours, **new} if new else ours
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from disque.core.commands import (
     DURATION_MAX_MS,
@@ -46,6 +46,11 @@ from disque.core.jobid import JobId, parse_job_ids
 from disque.core.topics import Kind, Topic
 from disque.errors import CommandError
 
+if TYPE_CHECKING:
+    from functools import _lru_cache_wrapper
+
+_Read = TypeVar("_Read")
+
 WAITJOB_IDS_MAX = 1_024
 HEADERS_MAX = (
     256  # of a job, as STOMP's frames may have: they are kept in memory and sent to each holder
@@ -72,23 +77,26 @@ def parse(name: bytes, args: list[bytes]) -> Command:
 def _add_job(name: bytes, args: list[bytes]) -> Command:
     if len(args) < 3:
         raise _wrong_count(name)
-    queue, body, timeout, *words = args
-    if not words:
-        return AddJob(queue, body, _timeout_ms(timeout))
-    is_short = len(words) <= _CACHED_WORDS_MAX and max(map(len, words)) <= _CACHED_WORD_MAX
-    read = _add_options if is_short else _add_options.__wrapped__
-    options = read(tuple(words))
-    return AddJob(queue, body, _timeout_ms(timeout), *options)
+    queue, body, *words = args
+    return AddJob(queue, body, *_remembered(_add_options, words))
+
+
+def _remembered(read: _lru_cache_wrapper[_Read], words: list[bytes]) -> _Read:
+    """What `read` makes of the words of a client, who says the same again and again."""
+    if len(words) <= _CACHED_WORDS_MAX and max(map(len, words)) <= _CACHED_WORD_MAX:
+        return read(tuple(words))
+    return read.__wrapped__(tuple(words))
 
 
 @lru_cache(_CACHED_OPTIONS_MAX)
 def _add_options(args: tuple[bytes, ...]) -> tuple[Any, ...]:
-    """The fields of AddJob from `replicate` on: a producer says the same options again and again."""
+    """The fields of AddJob from `timeout_ms` on."""
     given: dict[bytes, int] = {}
     headers: dict[bytes, bytes] = {}
     dead_queue: bytes | None = None
     is_async = False
-    words = iter(args)
+    timeout, *options = args
+    words = iter(options)
     for word in words:
         option = word.lower()
         if option == b"async":
@@ -109,6 +117,7 @@ def _add_options(args: tuple[bytes, ...]) -> tuple[Any, ...]:
         raise CommandError(_TOO_MANY_HEADERS)
     retry = given.get(b"retry")
     return (
+        _timeout_ms(timeout),
         given.get(b"replicate"),
         _ms(given.get(b"delay", 0)),
         None if retry is None else _ms(retry),
@@ -151,6 +160,11 @@ _ADDJOB_OPTIONS: Mapping[bytes, tuple[int, int, str]] = {
 def _get_job(name: bytes, args: list[bytes]) -> Command:
     if not args:
         raise _wrong_count(name)
+    return _remembered(_get_options, args)
+
+
+@lru_cache(_CACHED_OPTIONS_MAX)
+def _get_options(args: tuple[bytes, ...]) -> GetJob:
     timeout_ms, count = 0, 1
     is_nohang = with_counters = False
     words = iter(args)

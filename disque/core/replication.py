@@ -33,7 +33,7 @@ from disque.core.delivery import (
 )
 from disque.core.ending import fail_add
 from disque.core.external import NO_OWN_COPY, add_once, hand_over, move_in_doubt, reason_of
-from disque.core.job import Job, JobState
+from disque.core.job import ACTIVE, MOVING, WAITING, Job
 from disque.core.jobid import make_job_id
 from disque.core.memory import Pressure, pressure
 from disque.core.moves import can_move_to
@@ -68,7 +68,8 @@ _UNHEARD_MAX_MS = (
 def add_job(state: State, client: ClientId, command: cmd.AddJob) -> None:
     """ADDJOB: checks in Disque's order, then copies, then `+id`; NOREPL is an unknown outcome (B7.6)."""
     aim = command.replicate or min(state.limits.replicate_default, state.view.size)
-    refusal = _refusal(state, command, aim)
+    is_leaving = state.view.is_leaving
+    refusal = _refusal(state, command, aim, is_leaving=is_leaving)
     if refusal is not None:
         fail(state, client, *refusal)
         return
@@ -76,16 +77,16 @@ def add_job(state: State, client: ClientId, command: cmd.AddJob) -> None:
     if job.id in state.jobs:
         fail(state, client, "ERR", "Internal error creating the job, check server logs.")
         return
-    if state.view.is_leaving or (
-        is_tight(state) and _hosts(state, job) >= (command.replicate or 1)
+    if is_leaving or (
+        state.up and is_tight(state) and _hosts(state, job) >= (command.replicate or 1)
     ):
         _add_elsewhere(state, client, command, job, aim)
         return
-    targets = _pick(state, job, aim - 1)
+    targets = _pick(state, job, aim - 1) if aim > 1 else ()
     job.holders = intern_nodes(state, (state.self_id, *targets))
     claim_copy(state, job)
     is_waiting = aim > 1 and not command.is_async
-    job.state = JobState.WAITING if is_waiting else JobState.ACTIVE
+    job.state = WAITING if is_waiting else ACTIVE
     insert(state, job)
     record_copy(state, job)
     # of a delayed job the others believe that it is queued here: see on_repl_job
@@ -116,7 +117,7 @@ def _add_elsewhere(state: State, client: ClientId, command: cmd.AddJob, job: Job
     targets = _pick(state, job, aim)
     # While it waits this node has the body: whoever ends the job must tell it (S4). It makes no claim to a copy.
     job.holders = intern_nodes(state, (state.self_id, *targets))
-    job.state = JobState.WAITING
+    job.state = WAITING
     insert(state, job)
     record_copy(state, job)
     send(state, targets, _copy_for(state, job))
@@ -128,24 +129,32 @@ def _add_elsewhere(state: State, client: ClientId, command: cmd.AddJob, job: Job
     _register_wait(state, wait)
 
 
-def _refusal(state: State, command: cmd.AddJob, aim: int) -> tuple[str, str] | None:
-    if command.retry_ms == 0 and aim > 1:
-        text = "With RETRY set to 0 please explicitly set  REPLICATE to 1 (at-most-once delivery)"
-        return ("ERR", text)
-    if command.retry_ms == 0 and command.max_deliveries:
-        return ("ERR", "MAXDELIVERIES needs a RETRY above 0")
+def _refusal(
+    state: State, command: cmd.AddJob, aim: int, *, is_leaving: bool
+) -> tuple[str, str] | None:
+    if command.retry_ms == 0:
+        if aim > 1:
+            text = (
+                "With RETRY set to 0 please explicitly set  REPLICATE to 1 (at-most-once delivery)"
+            )
+            return ("ERR", text)
+        if command.max_deliveries:
+            return ("ERR", "MAXDELIVERIES needs a RETRY above 0")
     if command.dead_queue == command.queue:
         return ("ERR", "DEADLETTER must name another queue")
     if command.delay_ms >= command.ttl_ms:
         text = "The specified DELAY is greater than TTL. Job refused since would never be delivered"
         return ("ERR", text)
-    missing = _needed_peers(state, command) - _hopeful_count(state)
+    # A default REPLICATE takes what there is (M25)
+    needed = (command.replicate or 1) - (not is_leaving)
+    missing = needed - _hopeful_count(state) if needed else 0
     if missing > 0:
-        is_ours = missing == 1 and state.view.is_leaving
+        is_ours = missing == 1 and is_leaving
         return ("NOREPL", NO_OWN_COPY + reason_of(state) if is_ours else _NO_NODES)
-    queue = state.queues.get(command.queue)
-    if queue is not None and command.maxlen is not None and len(queue) >= command.maxlen:
-        return ("MAXLEN", "Queue is already longer than the specified MAXLEN count")
+    if command.maxlen is not None:
+        queue = state.queues.get(command.queue)
+        if queue is not None and len(queue) >= command.maxlen:
+            return ("MAXLEN", "Queue is already longer than the specified MAXLEN count")
     if is_paused_in(state, command.queue):
         return ("PAUSED", "Queue paused in input, try later")
     return None
@@ -160,12 +169,6 @@ def _hosts(state: State, job: Job) -> int:
     """Peers that would keep a copy now, or take a RETRY 0 job over."""
     takes = is_willing if job.retry_ms else can_move_to
     return sum([takes(state, node, job.queue) for node in state.up])
-
-
-def _needed_peers(state: State, command: cmd.AddJob) -> int:
-    """Peers without which the ADDJOB can't succeed; a default REPLICATE takes what there is (M25)."""
-    wanted = command.replicate or 1
-    return wanted if state.view.is_leaving else wanted - 1
 
 
 def _hopeful_count(state: State) -> int:
@@ -186,15 +189,13 @@ def _make_job(state: State, command: cmd.AddJob, aim: int) -> Job:
         max_deliveries, dead_queue,
     )  # fmt: skip
     entropy = state.dice.randbytes(18)
-    return Job(
-        id=make_job_id(state.self_id, entropy, ttl_ms=command.ttl_ms, is_retried=retry_ms > 0),
-        spec=shared_spec(state, key, command.headers),
-        ctime=state.last_ctime,
-        body=command.body,
-        state=JobState.ACTIVE,
-        expires_at=now + command.ttl_ms,
-        not_before=now + command.delay_ms if command.delay_ms else 0,
-    )
+    id_ = make_job_id(state.self_id, entropy, ttl_ms=command.ttl_ms, is_retried=retry_ms > 0)
+    spec = shared_spec(state, key, command.headers)
+    expires_at = now + command.ttl_ms
+    job = Job(id_, spec, state.last_ctime, command.body, ACTIVE, expires_at)
+    if command.delay_ms:
+        job.not_before = now + command.delay_ms
+    return job
 
 
 def _delivery_limit(state: State, command: cmd.AddJob) -> tuple[int, bytes]:
@@ -253,7 +254,7 @@ def _register_wait(state: State, wait: AddWait) -> None:
 
 
 def _book_wait(state: State, wait: AddWait) -> None:
-    if wait.job.state is JobState.MOVING:  # one peer decides; there is nobody else to ask meanwhile
+    if wait.job.state is MOVING:  # one peer decides; there is nobody else to ask meanwhile
         if wait.deadline is not None:
             wake(state, wait, wait.deadline)
         return
@@ -264,7 +265,7 @@ def _book_wait(state: State, wait: AddWait) -> None:
 def check_add(state: State, wait: AddWait) -> None:
     """Answer a waiting ADDJOB if there are copies enough (M25, S7)."""
     job = wait.job
-    if job.state is not JobState.WAITING:
+    if job.state is not WAITING:
         return
     if copy_count(state, job) < wanted_copies(state, wait):
         return
@@ -290,7 +291,7 @@ def add_due(state: State, wait: AddWait) -> None:
     """The time-out of a waiting ADDJOB, or the next step: one more node, and the silent ones again."""
     now = state.now_ms
     if wait.deadline is not None and now >= wait.deadline:
-        if wait.job.state is JobState.MOVING:
+        if wait.job.state is MOVING:
             move_in_doubt(state, wait, _TIMED_OUT)
         else:
             end_add(state, wait, _TIMED_OUT)
@@ -328,7 +329,7 @@ def _silent_at(state: State, wait: AddWait) -> int:
 def more_copies(state: State, wait: AddWait, *, extra: int = 0) -> None:
     """Ask nodes that weren't asked yet, as far as copies are missing, and the silent ones once more."""
     job = wait.job
-    if job.state is not JobState.WAITING:
+    if job.state is not WAITING:
         return
     if wait.is_external and not state.view.is_leaving:
         _keep_after_all(state, wait)

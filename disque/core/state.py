@@ -354,7 +354,7 @@ class State:
     pager: Pager = attrs.Factory(Pager)
     trash: Trash = attrs.Factory(Trash)
     tallies: dict[bytes, Tally] = attrs.Factory(dict)  # by effective queue
-    total: Tally = attrs.Factory(Tally)
+    total: Tally = attrs.Factory(Tally)  # of all queues, roles alone
     tombstones: dict[JobId, Tombstone] = attrs.Factory(dict)
     long_tombstones: dict[JobId, Tombstone] = attrs.Factory(dict)
     marks: dict[JobId, Mark] = attrs.Factory(dict)
@@ -420,7 +420,11 @@ _INTERNED_MAX = 10_000
 
 def intern_nodes(state: State, nodes: Iterable[NodeId]) -> tuple[NodeId, ...]:
     """The sorted tuple of these ids, shared by all jobs that have the same."""
-    key = tuple(sorted(nodes))
+    key = tuple(nodes)
+    known = state.interned.get(key)
+    if known is not None:
+        return known  # type: ignore[return-value]
+    key = tuple(sorted(key))
     if len(state.interned) > _INTERNED_MAX:
         state.interned.clear()
     return state.interned.setdefault(key, key)  # type: ignore[return-value]
@@ -489,12 +493,6 @@ def fail(state: State, client: ClientId | None, code: str, text: str) -> None:
     reply(state, client, Failure(code, text))
 
 
-def record_if_logged(state: State, kind: str, *fields: object) -> None:
-    """Put an entry that spares work after a restart, and that nothing waits for, into the log if there is one."""
-    if state.is_logged:
-        state.ready.records.append(Record(kind, fields, is_lazy=True))
-
-
 def record(state: State, kind: str, *fields: object, is_urgent: bool = False) -> None:
     """Put an entry into the log, before anything of this Ready leaves."""
     if state.is_recording:
@@ -560,10 +558,12 @@ def rank(state: State, job: JobId, nodes: Iterable[NodeId]) -> int:
 
 def next_stamp(state: State, job: Job) -> int:
     """A lease stamp, larger than any before at this node, and than what peers know as this node's (M8, M9)."""
-    known, _ = job.leases.get(state.self_id, (0, 0))
-    covered = job.covered.get(state.self_id, 0)
-    state.last_stamp = max(state.now_ms, state.last_stamp + 1, known + 1, covered + 1)
-    return state.last_stamp
+    stamp = max(state.now_ms, state.last_stamp + 1)
+    if job.leases or job.covered:
+        known, _ = job.leases.get(state.self_id, (0, 0))
+        stamp = max(stamp, known + 1, job.covered.get(state.self_id, 0) + 1)
+    state.last_stamp = stamp
+    return stamp
 
 
 def own_claim(state: State) -> Claim:

@@ -262,6 +262,10 @@ def break_count(node: Node) -> None:
     node.state.by_state[1] += 1
 
 
+def break_tally(node: Node) -> None:
+    node.state.tallies[b"q"].done += 1
+
+
 def break_bytes(node: Node) -> None:
     node.state.body_bytes += 1
 
@@ -290,7 +294,16 @@ def break_pools(node: Node) -> None:
 
 @pytest.mark.parametrize(
     "break_it",
-    [break_count, break_bytes, break_timer, break_holders, break_lease, break_reason, break_pools],
+    [
+        break_count,
+        break_tally,
+        break_bytes,
+        break_timer,
+        break_holders,
+        break_lease,
+        break_reason,
+        break_pools,
+    ],
     ids=lambda f: f.__name__,
 )
 def test_check_sees_a_planted_fault(break_it: Any) -> None:

@@ -88,9 +88,8 @@ def test_jobs_from_a_place_between_two_of_them() -> None:
     assert list(pages.starting_at((1, 0, JobId(b"")))) == [job(4, 3), job(0, 0)]
 
 
-def test_first_of_an_empty_queue_is_an_index_error() -> None:
-    with pytest.raises(IndexError):
-        SortedPages().first()
+def test_an_empty_queue_has_no_first_job() -> None:
+    assert SortedPages().first() is None
 
 
 def queue_that_imported(at: list[int]) -> JobQueue:
