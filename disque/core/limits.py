@@ -91,7 +91,7 @@ class Limits:
     pauses_max: int = 10_000  # queues whose cluster-wide pause flags are kept (M18)
     queue_sweep_ms: int = 1_000  # from one look at all queues to the next
     queue_sweep_count: int = 1_000  # how many at a time
-    queue_slice_ms: int = 30  # ... and how long until the next of them: a million cost some 3 % of a core
+    queue_slice_ms: int = 30  # ... and until the next of them: 3 % of a core for a million
 
     # Topics
     subscriptions_max: int = 2_000_000  # of one node; some 300 bytes each
