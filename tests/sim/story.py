@@ -13,6 +13,8 @@ from typing import TypeAlias
 import attrs
 
 from cluster.nodeid import NODE_ID_CHARS
+from disque.core import commands as cmd
+from tests.sim import adapter
 
 Row: TypeAlias = "tuple[int, str, str, tuple[bytes, ...], object]"
 
@@ -101,3 +103,12 @@ def _show_value(value: object) -> str:
 def short(job: bytes) -> str:
     """The telling part of a job id."""
     return job[2:6].decode("ascii", "replace") + "." + job[11:17].decode("ascii", "replace")
+
+
+def show_add(command: cmd.AddJob) -> str:
+    """ADDJOB's arguments in a few words."""
+    words = [command.queue.decode(), f"v{adapter.value_of(command.body)}", f"W={command.replicate}"]
+    words.append(
+        f"RETRY={command.retry_ms} DELAY={command.delay_ms} TTL={command.ttl_ms} t={command.timeout_ms}"
+    )
+    return " ".join(words) + (" ASYNC" if command.is_async else "")

@@ -19,7 +19,7 @@ from disque.core import messages as msg
 from disque.core import wire
 from disque.core.messages import Message
 from disque.core.ready import ClientId, Delivery, Failure, Record, Reply, Status
-from tests.sim import adapter, checks
+from tests.sim import adapter, checks, story
 from tests.sim.checks import Copy, Found, Violation
 from tests.sim.durability import Durability
 from tests.sim.ledger import Ledger, Life, Repairing
@@ -150,7 +150,7 @@ class Watch:
                     life.nack_delay_ms = max(life.nack_delay_ms, command.delay_ms)
         text = f"> {operation.node.name} {operation.kind.upper()}"
         if isinstance(command, cmd.AddJob):
-            text += f" {show_add(command)}"
+            text += f" {story.show_add(command)}"
         self.trace("command", operation.client.name, ids, text)
 
     def purged(self, queue: bytes) -> None:
@@ -329,7 +329,7 @@ class Watch:
             self.ledger.by_id[reply.text] = life
             self.touched[reply.text] = None
             self._stored_before(node, reply.text, "ADDJOB's reply", ("job",))
-            self.trace("reply", node.name, (reply.text,), f"> {who} ok {short_value(life)}")
+            self.trace("reply", node.name, (reply.text,), f"> {who} ok v{life.value}")
         elif isinstance(reply, list):
             for each in reply:
                 if isinstance(each, Delivery):
@@ -361,7 +361,7 @@ class Watch:
             "deliver",
             node.name,
             (job,),
-            f"> {who} {short_value(life)} from {delivery.queue!r} for the {len(life.deliveries)}. time",
+            f"> {who} v{life.value} from {delivery.queue!r} for the {len(life.deliveries)}. time",
         )
         self._found(checks.s5_at_most_once(job, life.retry_ms, len(life.deliveries)))
         self._found(checks.s10_not_early(job, life, now))
@@ -591,17 +591,3 @@ class Watch:
 
 def _ids(messages: tuple[Message, ...]) -> tuple[bytes, ...]:
     return tuple([job for message in messages if (job := getattr(message, "id", None)) is not None])
-
-
-def short_value(life: Life) -> str:
-    """The value of a job as people see it."""
-    return f"v{life.value}"
-
-
-def show_add(command: cmd.AddJob) -> str:
-    """ADDJOB's arguments in a few words."""
-    words = [command.queue.decode(), f"v{adapter.value_of(command.body)}", f"W={command.replicate}"]
-    words.append(
-        f"RETRY={command.retry_ms} DELAY={command.delay_ms} TTL={command.ttl_ms} t={command.timeout_ms}"
-    )
-    return " ".join(words) + (" ASYNC" if command.is_async else "")
