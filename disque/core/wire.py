@@ -8,6 +8,7 @@ doesn't know, so later versions may append.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from operator import attrgetter
 from typing import Any
 
 import msgpack
@@ -25,10 +26,12 @@ _RISING_MAX = 2**61  # counters, clocks and stamps: their owner counts on from w
 
 
 class _Writer:
-    """Collects the node table while fields are made."""
+    """Collects the node table while fields are made; what is said of the job before isn't made again."""
 
     def __init__(self) -> None:
         self.nodes: dict[NodeId, int] = {}
+        self._last_facts: tuple[Facts | None, dict[int, object]] = (None, {})
+        self._last_spec: tuple[JobSpec | None, list[object]] = (None, [])
 
     def node(self, node: NodeId) -> int:
         return self.nodes.setdefault(node, len(self.nodes))
@@ -37,6 +40,13 @@ class _Writer:
         return [self.node(node) for node in nodes]
 
     def facts(self, facts: Facts) -> dict[int, object]:
+        last, fields = self._last_facts
+        if facts is not last:
+            fields = self._fields_of(facts)
+            self._last_facts = (facts, fields)
+        return fields
+
+    def _fields_of(self, facts: Facts) -> dict[int, object]:
         node = self.node
         fields: dict[int, object] = {0: self.nodes_of(facts.holders), 1: facts.expires_in}
         if facts.due_in:
@@ -66,10 +76,14 @@ class _Writer:
         return fields
 
     def spec(self, spec: JobSpec) -> list[object]:
-        return [
-            spec.queue, spec.retry_ms, spec.replicate, spec.is_explicit, spec.delay_ms, spec.ttl_ms,
-            spec.priority, spec.max_deliveries, spec.dead_queue, dict(spec.headers),
-        ]  # fmt: skip
+        last, fields = self._last_spec
+        if spec is not last:
+            fields = [
+                spec.queue, spec.retry_ms, spec.replicate, spec.is_explicit, spec.delay_ms, spec.ttl_ms,
+                spec.priority, spec.max_deliveries, spec.dead_queue, dict(spec.headers),
+            ]  # fmt: skip
+            self._last_spec = (spec, fields)
+        return fields
 
 
 def _sayable(number: int) -> int:
@@ -78,10 +92,15 @@ def _sayable(number: int) -> int:
 
 
 class _Reader:
-    """Checks what a peer sent: every wrong type, range or index is a RemoteProtocolError."""
+    """Checks what a peer sent: every wrong type, range or index is a RemoteProtocolError.
+
+    Jobs that come together are often alike: the value of one serves for all that follow and say the same.
+    """
 
     def __init__(self, nodes: list[NodeId]) -> None:
         self.nodes = nodes
+        self._last_facts: tuple[object, Facts | None] = (None, None)
+        self._last_spec: tuple[object, JobSpec | None] = (None, None)
 
     def integer(self, raw: Any) -> int:
         if type(raw) is not int or not 0 <= raw <= _INT_MAX:
@@ -158,6 +177,13 @@ class _Reader:
         return Burials(self.rising(count), number(reason), number(base), number(expires_in))
 
     def facts(self, raw: Any) -> Facts:
+        last, facts = self._last_facts
+        if facts is None or raw != last:
+            facts = self._facts_of(raw)
+            self._last_facts = (raw, facts)
+        return facts
+
+    def _facts_of(self, raw: Any) -> Facts:
         if type(raw) is not dict:
             raise RemoteProtocolError(f"expected facts, got {raw!r:.60}")
         get = raw.get
@@ -177,6 +203,13 @@ class _Reader:
         )
 
     def spec(self, raw: Any) -> JobSpec:
+        last, spec = self._last_spec
+        if spec is None or raw != last:
+            spec = self._spec_of(raw)
+            self._last_spec = (raw, spec)
+        return spec
+
+    def _spec_of(self, raw: Any) -> JobSpec:
         fields = self.rows(raw)
         number, data = self.integer, self.data
         return JobSpec(
@@ -260,10 +293,27 @@ _SCHEMA: tuple[tuple[int, type[Any], tuple[tuple[str, tuple[_Writes, _Reads]], .
     (30, msg.Subscribed, (("kind", _INT), ("name", _BYTES), ("count", _INT), ("is_anew", _FLAG))),
 )  # fmt: skip
 MESSAGE_TYPES: tuple[type[Any], ...] = tuple(row[1] for row in _SCHEMA)
-_ENCODERS = {
-    kind: (number, tuple((name, write) for name, (write, _) in fields))
-    for number, kind, fields in _SCHEMA
-}
+
+
+def _encoder(fields: tuple[tuple[str, tuple[_Writes, _Reads]], ...]) -> _Writes:
+    """What makes the list of fields of one kind of message."""
+    get = attrgetter(*[name for name, _ in fields])
+    writes = [(at, write) for at, (_, (write, _)) in enumerate(fields) if write is not _plain]
+    if len(fields) == 1:
+        return lambda _writer, message: [get(message)]
+    if not writes:
+        return lambda _writer, message: get(message)
+
+    def make(writer: _Writer, message: Message) -> object:
+        made = list(get(message))
+        for at, write in writes:
+            made[at] = write(writer, made[at])
+        return made
+
+    return make
+
+
+_ENCODERS = {kind: (number, _encoder(fields)) for number, kind, fields in _SCHEMA}
 _DECODERS = {
     number: (kind, tuple(read for _, (_, read) in fields)) for number, kind, fields in _SCHEMA
 }
@@ -275,11 +325,11 @@ def encode(messages: list[Message]) -> bytes:
     runs: list[list[object]] = []
     last = 0
     for message in messages:
-        number, fields = _ENCODERS[type(message)]
+        number, fields_of = _ENCODERS[type(message)]
         if number != last:
             runs.append([number])
             last = number
-        runs[-1].append([write(writer, getattr(message, name)) for name, write in fields])
+        runs[-1].append(fields_of(writer, message))
     nodes = [bytes.fromhex(node) for node in writer.nodes]
     packed: bytes = msgpack.packb([VERSION, nodes, runs])
     return packed

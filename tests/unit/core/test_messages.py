@@ -15,7 +15,7 @@ from disque.core import messages as msg
 from disque.core import wire
 from disque.core.engine import _MESSAGES
 from disque.core.job import Burials, JobSpec, Reason
-from tests.unit.core.builders import DAY_MS, A, B, C, D, E, facts, job_id
+from tests.unit.core.builders import DAY_MS, A, B, C, D, E, facts, job_id, spec
 
 ints = st.integers(0, 2**62)
 rising = st.integers(
@@ -297,6 +297,23 @@ def test_a_payload_is_version_node_table_and_runs_of_one_type() -> None:
             [2, [job_id(3), 7, 1]],
         ],
     ]
+
+
+def test_jobs_of_a_payload_that_are_alike_share_what_is_alike() -> None:
+    one, other = facts(A, B), facts(A, B, is_queued=True)
+    said: list[msg.Message] = [
+        msg.ReplJob(job_id(1), spec(), 1, b"a", one),
+        msg.ReplJob(job_id(2), spec(), 2, b"b", one),
+        msg.ReplJob(job_id(3), spec(priority=1), 3, b"c", other),
+        msg.ReplJob(job_id(4), spec(), 4, b"d", one),
+    ]
+    read = wire.decode(wire.encode(said))
+    assert read == said
+    first, second = read[:2]
+    assert isinstance(first, msg.ReplJob)
+    assert isinstance(second, msg.ReplJob)
+    assert second.spec is first.spec
+    assert second.facts is first.facts
 
 
 # What a later version may say
