@@ -66,7 +66,11 @@ class BusOwner(Protocol):
         ...
 
     def frame(self, conn: ConnId, body: bytes) -> None:
-        """A frame came."""
+        """A frame came; `finish` follows."""
+        ...
+
+    def finish(self) -> None:
+        """All frames were given that had come: see to what they bring about."""
         ...
 
     def closed(self, conn: ConnId) -> None:
@@ -171,9 +175,9 @@ class Bus:
         closes: Sequence[ConnId],
     ) -> None:
         """Do what a Ready asks: dial, send (one write a link), close; frames for gone ones are dropped."""
-        if self._nursery is None:
-            raise LocalProtocolError("the bus isn't running")
         for dial in dials:
+            if self._nursery is None:
+                raise LocalProtocolError("the bus isn't running")
             self._nursery.start_soon(self._dial, dial)
         bodies: dict[ConnId, list[bytes]] = {}
         for conn, body in frames:
@@ -371,7 +375,7 @@ class Bus:
                     self._owner.frame(conn, body)
             except RemoteProtocolError as error:
                 link.close(str(error))
-            self._owner.wake()
+            self._owner.finish()
             if link.is_closed or not await link.wait_read():
                 return
 

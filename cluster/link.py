@@ -173,11 +173,15 @@ class Link:
 
     async def wait_read(self) -> bool:
         """Wait for bytes; False at the end of the stream."""
-        if self._has_ended:
+        if self._has_ended or self.is_closed:
             return False
         try:
-            data = await self._stream.receive_some(READ_BYTES)
-        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            # trio's own way reads first, in vain, and waits then: between two turns there is nothing
+            await trio.lowlevel.wait_readable(self._socket)
+            data = os.read(self._socket.fileno(), READ_BYTES)
+        except BlockingIOError:
+            return True
+        except (OSError, trio.ClosedResourceError):
             return False
         if self._tls is None:
             self._decoder.feed(data)

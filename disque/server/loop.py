@@ -2,9 +2,10 @@
 (architecture.md §4).
 
 It knows neither commands nor sockets. Whoever feeds the broker (a reader, the bus) calls `open`
-before and `end` or `wake` after. All inputs between two turns share one write a peer and one
-write a client. The *fast path*: an input whose effects are nothing but replies is answered from
-`end`, without a turn, unless a turn is under way.
+before and `end`, `finish` or `wake` after. All inputs between two turns share one write a peer
+and one write a client. The *fast path*: an input whose effects are nothing but frames and replies
+has them from `finish`, without a turn, unless one is due or under way: what comes in one row of
+reads leaves in one write.
 
 When the log can't be written, what a turn wants to say is *held* until it can: see `_hold`.
 
@@ -211,6 +212,10 @@ class Turns:
             self.wake()
             return
         clients, effects.clients = effects.clients, {}
+        if effects.frames:
+            frames, effects.frames = effects.frames, []
+            if self.bus is not None:
+                self.bus.apply((), frames, ())
         for each in clients.values():
             each.has_written = False
             each.send(each.take_finished())
@@ -425,12 +430,11 @@ class Turns:
                 if client.has_input:
                     self._resumable[client.id] = client
 
-    @staticmethod
-    def _is_plain(effects: _Effects) -> bool:
-        """True if nothing but replies is to be done."""
+    def _is_plain(self, effects: _Effects) -> bool:
+        """True if nothing is to be done but to send."""
         return not (
-            effects.frames
-            or effects.records
+            effects.records
+            or (effects.frames and self.log.is_unsafe)
             or effects.dials
             or effects.closes
             or effects.nodes_file is not None
@@ -473,7 +477,6 @@ class Turns:
         """See Broker.frame."""
         self.open()
         self.broker.frame(conn, body)
-        self.wake()
 
     def closed(self, conn: ConnId) -> None:
         """See Broker.closed."""

@@ -130,6 +130,9 @@ class Node:
     def note(self, note) -> None:
         self.notes.append(note)
 
+    def finish(self) -> None:
+        self.wake()
+
     def wake(self) -> None:
         self._work.set()
 

@@ -10,7 +10,10 @@ import pytest
 import trio
 import trio.testing
 
+from cluster.bus import BusFigures
+from cluster.ready import ConnId
 from disque.core.ready import ClientId
+from disque.server.loop import NullLog
 from disque.server.table import COMMANDS
 from tests.unit.server.world import running
 
@@ -118,6 +121,51 @@ async def test_input_with_nothing_but_replies_takes_no_turn() -> None:
         assert (await peer.read_line()).startswith(b"+D-")
         await trio.testing.wait_all_tasks_blocked()
         assert world.turns.turns_taken == before
+
+
+class SentFrames:
+    """A bus that remembers what it was to send."""
+
+    figures = BusFigures()
+    waiting_bytes = 0
+
+    def __init__(self) -> None:
+        self.sent: list[bytes] = []
+
+    def apply(
+        self, _dials: object, frames: Sequence[tuple[ConnId, bytes]], _closes: object
+    ) -> None:
+        """Send them."""
+        self.sent += [body for _, body in frames]
+
+
+async def test_frames_of_a_row_of_reads_leave_at_its_end_without_a_turn() -> None:
+    log = NullLog()
+    async with running(log) as world:
+        peer, bus = world.connect(), SentFrames()
+        await peer.ask(b"QLEN q\r\n", b":0\r\n")
+        await trio.testing.wait_all_tasks_blocked()
+        world.turns.bus, before = bus, world.turns.turns_taken
+        to_send = world.broker.membership._state.ready.frames
+        to_send += [(ConnId(1), b"one"), (ConnId(1), b"two")]
+        world.turns.open()
+        world.turns.finish()
+        assert bus.sent == [b"one", b"two"]
+        assert world.turns.turns_taken == before
+
+
+async def test_frames_wait_for_a_turn_while_the_log_is_unsafe() -> None:
+    log = NullLog()
+    async with running(log) as world:
+        await trio.testing.wait_all_tasks_blocked()
+        bus = world.turns.bus = SentFrames()
+        log.is_unsafe = True
+        world.broker.membership._state.ready.frames.append((ConnId(1), b"one"))
+        world.turns.open()
+        world.turns.finish()
+        assert bus.sent == []
+        await trio.testing.wait_all_tasks_blocked()
+        assert bus.sent == [b"one"]
 
 
 async def test_timer_set_without_a_turn_is_kept() -> None:
