@@ -19,11 +19,12 @@ from disque.core.value import value
 
 # Per node: (its boot, its clock, True = it has a copy / False = gone). Only the node itself makes one (M3).
 Claim: TypeAlias = tuple[int, int, bool]
+Claims: TypeAlias = Mapping[NodeId, Claim]
 # Per delivering node: (stamp, end in ms). 0 as end: over, only the stamp is kept (M8).
 Lease: TypeAlias = tuple[int, int]
 
 EMPTY: Mapping[NodeId, int] = {}
-NO_CLAIMS: Mapping[NodeId, Claim] = {}
+NO_CLAIMS: Claims = {}
 NO_LEASES: Mapping[NodeId, Lease] = {}
 
 
@@ -139,7 +140,7 @@ class Job:
 
     # Facts
     holders: tuple[NodeId, ...] = ()  # sorted; who may have a copy (M2)
-    claims: Mapping[NodeId, Claim] = NO_CLAIMS  # who said it has, or no longer has, one (M3)
+    claims: Claims = NO_CLAIMS  # who said it has, or no longer has, one (M3)
     dispatches: Mapping[NodeId, int] = EMPTY  # M7
     nacks: Mapping[NodeId, int] = EMPTY  # M7
     leases: Mapping[NodeId, Lease] = NO_LEASES  # M8

@@ -19,6 +19,7 @@ JOB_ID_BYTES = 40
 _RANDOM_BYTES = 18  # 24 base64 characters
 _TTL_MINUTES_MAX = 0xFFFF
 _HEX = b"0123456789abcdef"
+_DASH = ord("-")
 
 
 def make_job_id(node: NodeId, entropy: bytes, *, ttl_ms: int, is_retried: bool) -> JobId:
@@ -43,10 +44,7 @@ def _ttl_part(ttl_ms: int, is_retried: bool) -> bytes:
 def is_job_id(raw: bytes) -> bool:
     """Disque's test of validity: the length and the four marks, nothing else."""
     return (
-        len(raw) == JOB_ID_BYTES
-        and raw.startswith(b"D-")
-        and raw[10:11] == b"-"
-        and raw[35:36] == b"-"
+        len(raw) == JOB_ID_BYTES and raw[10] == _DASH and raw[35] == _DASH and raw.startswith(b"D-")
     )
 
 

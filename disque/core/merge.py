@@ -21,6 +21,8 @@ def union(ours: tuple[NodeId, ...], theirs: Iterable[NodeId]) -> tuple[NodeId, .
 
 def maxima(ours: Mapping[NodeId, int], theirs: Mapping[NodeId, int]) -> Mapping[NodeId, int]:
     """Counters (M7) and covered stamps (M9): the maximum a node."""
+    if not theirs:
+        return ours
     new = {node: n for node, n in theirs.items() if n > ours.get(node, -1)}
     return {**ours, **new} if new else ours
 
