@@ -26,13 +26,12 @@ from disque.core.job import (
 from disque.core.jobid import JobId, ttl_minutes
 from disque.core.jobqueue import JobQueue
 from disque.core.ready import Record
+from disque.core.sharing import intern_nodes, join_claim
 from disque.core.state import (
     Absence,
     State,
     Tally,
     gone_claim,
-    intern_claims,
-    intern_nodes,
     members_of,
     own_claim,
     record,
@@ -207,13 +206,7 @@ def others(state: State, job: Job) -> tuple[NodeId, ...]:
 
 def claim_copy(state: State, job: Job) -> None:
     """Note that this node has stored a copy, at its present boot (M3)."""
-    own = own_claim(state)
-    # A new job says just what those before it say
-    known = None if job.claims else state.interned.get(((state.self_id, own),))
-    if known is None:
-        merge_claim(state, job, state.self_id, own)
-    else:
-        job.claims = known  # type: ignore[assignment]
+    merge_claim(state, job, state.self_id, own_claim(state))
 
 
 def add_holders(state: State, job: Job, nodes: tuple[NodeId, ...]) -> None:
@@ -267,14 +260,14 @@ def merge_facts(state: State, job: Job, facts: msg.Facts) -> bool:
     if holders is not job.holders:
         job.holders = intern_nodes(state, holders)
         is_news = True
-    claims = merge.claims(job.claims, facts.claims)
-    if claims is not job.claims:
-        job.claims = intern_claims(state, claims)
+    for node, claim in facts.claims.items():
+        job.claims = join_claim(state, job.claims, node, claim)
     dispatches = merge.maxima(job.dispatches, facts.dispatches)
     if dispatches is not job.dispatches:
         job.dispatches = dispatches
         is_news = True
-    is_news |= _absorb_leases(state, job, facts)
+    if facts.leases or facts.covered or facts.nacks:
+        is_news |= _absorb_leases(state, job, facts)
     job.not_before = merge.earlier(job.not_before, state.now_ms + facts.due_in)
     job.expires_at = merge.earlier(job.expires_at, state.now_ms + facts.expires_in)
     if facts.burials is not None:
@@ -465,7 +458,7 @@ def reason_or(ours: Reason | None, theirs: Reason) -> Reason:
 
 def merge_claim(state: State, job: Job, node: NodeId, claim: Claim) -> None:
     """Note what a node says about its own copy: has, or gone; it stays a holder (M3)."""
-    job.claims = intern_claims(state, merge.claims(job.claims, {node: claim}))
+    job.claims = join_claim(state, job.claims, node, claim)
 
 
 def own_word(state: State, job: Job) -> msg.GotJob:

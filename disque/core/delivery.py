@@ -42,13 +42,12 @@ from disque.core.job import (
 from disque.core.jobid import JobId
 from disque.core.jobqueue import PAUSE_IN, JobQueue
 from disque.core.ready import ClientId, Delivery, NilArray, Record, Reply, Status
+from disque.core.sharing import intern_nodes, intern_spec
 from disque.core.state import (
     AddWait,
     GetWait,
     State,
     fail,
-    intern_nodes,
-    intern_spec,
     next_stamp,
     record,
     reply,
@@ -390,6 +389,7 @@ def start(state: State, job: Job) -> None:
 def store_copy(state: State, message: msg.ReplJob | msg.YourJobs, *, ask_at: int) -> Job:
     """Keep a copy that came from another node, this node among its holders and claims (M2, M3)."""
     facts = message.facts
+    holders = merge.union(facts.holders, (state.self_id,))
     job = Job(
         id=message.id,
         spec=intern_spec(state, message.spec),
@@ -398,7 +398,7 @@ def store_copy(state: State, message: msg.ReplJob | msg.YourJobs, *, ask_at: int
         state=ACTIVE,
         expires_at=state.now_ms + facts.expires_in,
         not_before=state.now_ms + facts.due_in,
-        holders=end_absence(state, message.id, (state.self_id,)),
+        holders=intern_nodes(state, end_absence(state, message.id, holders)),
         ask_at=ask_at,
         was_queued=True,
         word_at=state.now_ms,

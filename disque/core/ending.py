@@ -26,11 +26,11 @@ from disque.core.delivery import end_wait, finish_add
 from disque.core.job import DONE, MOVING, QUEUED, Event, Job, Reason
 from disque.core.jobid import JobId
 from disque.core.merge import union
+from disque.core.sharing import intern_nodes
 from disque.core.state import (
     AddWait,
     State,
     Tombstone,
-    intern_nodes,
     members_of,
     rank,
     reachable,

@@ -243,6 +243,7 @@ class Engine:
             self.state.boot = boot
         if since is not None:
             self.state.since = since
+        self.state.counted.clear()
         yield from returning.restore_quarantine(self.state)
         yield from restoring.finish_restoring(self.state)
         yield from restoring.queue_again(self.state, queued)

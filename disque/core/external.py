@@ -11,7 +11,16 @@ from disque.core.copies import facts_of, insert, note_absence, others, record_co
 from disque.core.delivery import end_wait, start
 from disque.core.moves import can_move_to, open_move
 from disque.core.ready import Status
-from disque.core.state import AddWait, State, fail, intern_nodes, record, reply, salted, send
+from disque.core.sharing import intern_nodes
+from disque.core.state import (
+    AddWait,
+    State,
+    fail,
+    record,
+    reply,
+    salted,
+    send,
+)
 
 NO_OWN_COPY = (
     "Not enough reachable nodes for the requested replication level, since I'm unable to hold a copy of the message "

@@ -31,6 +31,10 @@ def view_changed(state: State, view: ClusterView) -> None:
         state.met_at = state.now_ms
     state.up = tuple([n for n in members if members[n].is_reachable and n != state.self_id])
     was_up, state.up_set = state.up_set, frozenset(state.up)
+    state.staying = tuple([n for n in state.up if not members[n].is_leaving])
+    others = [member for node, member in members.items() if node != state.self_id]
+    state.hopeful = sum([not each.is_suspect and not each.is_leaving for each in others])
+    state.counted.clear()
     lost: set[NodeId] = {
         n
         for n in before.members

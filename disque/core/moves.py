@@ -19,12 +19,12 @@ from disque.core.copies import (
 )
 from disque.core.delivery import count_import, drop, is_paused_in, start
 from disque.core.job import Event, Job, JobState, Role
+from disque.core.sharing import intern_spec
 from disque.core.state import (
     MovesIn,
     OpenMove,
     Peer,
     State,
-    intern_spec,
     is_willing,
     peer_of,
     record,

@@ -38,13 +38,13 @@ from disque.core.jobid import make_job_id
 from disque.core.memory import Pressure, pressure
 from disque.core.moves import can_move_to
 from disque.core.ready import ClientId, Status
+from disque.core.sharing import intern_nodes, shared_spec
 from disque.core.state import (
     AddWait,
     Peer,
     State,
     copy_count,
     fail,
-    intern_nodes,
     is_counted,
     is_willing,
     note_refusal,
@@ -52,8 +52,8 @@ from disque.core.state import (
     reply,
     salted,
     send,
-    shared_spec,
     wake,
+    willing_peers,
 )
 
 _NO_NODES = "Not enough reachable nodes for the requested replication level"
@@ -92,7 +92,7 @@ def add_job(state: State, client: ClientId, command: cmd.AddJob) -> None:
     # of a delayed job the others believe that it is queued here: see on_repl_job
     job.word_at = 0 if job.not_before > state.now_ms else state.now_ms
     if targets:
-        send(state, targets, _copy_for(state, job))
+        send(state, targets, _first_copy(state, job))
     if is_waiting:
         book(state, job)
         _register_wait(state, _new_wait(state, client, command, job))
@@ -145,9 +145,7 @@ def _refusal(
     if command.delay_ms >= command.ttl_ms:
         text = "The specified DELAY is greater than TTL. Job refused since would never be delivered"
         return ("ERR", text)
-    # A default REPLICATE takes what there is (M25)
-    needed = (command.replicate or 1) - (not is_leaving)
-    missing = needed - _hopeful_count(state) if needed else 0
+    missing = _needed_peers(state, command) - state.hopeful
     if missing > 0:
         is_ours = missing == 1 and is_leaving
         return ("NOREPL", NO_OWN_COPY + reason_of(state) if is_ours else _NO_NODES)
@@ -160,6 +158,11 @@ def _refusal(
     return None
 
 
+def _needed_peers(state: State, command: cmd.AddJob) -> int:
+    """Peers without which the ADDJOB can't succeed; a default REPLICATE takes what there is (M25)."""
+    return (command.replicate or 1) - (not state.view.is_leaving)
+
+
 def is_tight(state: State) -> bool:
     """True if new jobs should be held by peers alone, as far as they can (reference 6.4)."""
     return pressure(state) > Pressure.NONE
@@ -169,12 +172,6 @@ def _hosts(state: State, job: Job) -> int:
     """Peers that would keep a copy now, or take a RETRY 0 job over."""
     takes = is_willing if job.retry_ms else can_move_to
     return sum([takes(state, node, job.queue) for node in state.up])
-
-
-def _hopeful_count(state: State) -> int:
-    """Peers that may yet store a copy: one whose link just broke may be back within the time-out."""
-    members = state.view.members.values()
-    return sum([not m.is_suspect and not m.is_leaving for m in members if m.id != state.self_id])
 
 
 def _make_job(state: State, command: cmd.AddJob, aim: int) -> Job:
@@ -214,9 +211,11 @@ def _pick(state: State, job: Job, count: int) -> tuple[NodeId, ...]:
     """Willing peers that aren't holders yet, in salted order."""
     if count <= 0:
         return ()
-    queue = job.queue
-    willing = [n for n in state.up if n not in job.holders and is_willing(state, n, queue)]
-    return tuple(salted(job.id, willing)[:count])
+    willing = willing_peers(state, job.queue)
+    if job.holders:
+        willing = tuple([node for node in willing if node not in job.holders])
+    # where all are taken their order tells nothing, and one order makes one batch of a turn's jobs
+    return willing if count >= len(willing) else tuple(salted(job.id, willing)[:count])
 
 
 def _copy_for(state: State, job: Job) -> msg.ReplJob:
@@ -225,18 +224,34 @@ def _copy_for(state: State, job: Job) -> msg.ReplJob:
     return msg.ReplJob(job.id, job.live_spec, job.ctime, body, facts_of(state, job))
 
 
+def _first_copy(state: State, job: Job) -> msg.ReplJob:
+    """The same for a job of which nothing has happened yet: those that are alike share their facts, and their bytes."""
+    spec, facts = job.live_spec, state.first_facts
+    if (
+        facts is None
+        or facts.claims is not job.claims
+        or facts.holders is not job.holders
+        or facts.expires_in != spec.ttl_ms
+        or facts.due_in != spec.delay_ms
+    ):
+        facts = state.first_facts = facts_of(state, job)
+    assert job.body is not None, f"{job.id!r} has no body to copy"
+    return msg.ReplJob(job.id, spec, job.ctime, job.body, facts)
+
+
 def _new_wait(state: State, client: ClientId, command: cmd.AddJob, job: Job) -> AddWait:
     # A peer whose answers take long is no silent one (U55).
-    slowest = max([peer_of(state, node).answer_ms for node in others(state, job)], default=0)
-    step_ms = min(max(state.limits.extra_nodes_first_ms, 2 * slowest), _STEP_MAX_MS)
+    step_ms = state.limits.extra_nodes_first_ms
+    for node in others(state, job):
+        step_ms = max(step_ms, 2 * peer_of(state, node).answer_ms)
     return AddWait(
         client=client,
         job=job,
         wanted=command.replicate,
         deadline=state.now_ms + command.timeout_ms if command.timeout_ms else None,
         started_at=state.now_ms,
-        next_step=state.now_ms + step_ms,
-        step_ms=step_ms,
+        next_step=state.now_ms + min(step_ms, _STEP_MAX_MS),
+        step_ms=min(step_ms, _STEP_MAX_MS),
         extra_left=job.live_spec.replicate,
     )
 
@@ -280,8 +295,7 @@ def wanted_copies(state: State, wait: AddWait) -> int:
     """W: REPLICATE as given, else what can be had now of the aim (M25)."""
     if wait.wanted is not None:
         return wait.wanted
-    queue = wait.job.queue
-    willing = sum([is_willing(state, node, queue) for node in state.up])
+    willing = len(willing_peers(state, wait.job.queue))
     if wait.is_external:
         return max(1, min(wait.job.live_spec.replicate, willing))
     return min(wait.job.live_spec.replicate, 1 + willing)
@@ -351,7 +365,7 @@ def _keep_after_all(state: State, wait: AddWait) -> None:
     """Memory is tight, but too few peers take the job: this node holds a copy as any other (it isn't full yet)."""
     job = wait.job
     has_copy = [n for n, claim in job.claims.items() if is_counted(state, n, claim)]
-    may_copy = [n for n in state.up if n not in has_copy and is_willing(state, n, job.queue)]
+    may_copy = [n for n in willing_peers(state, job.queue) if n not in has_copy]
     if len(has_copy) + len(may_copy) < (wait.wanted or 1):
         wait.is_external = False
         claim_copy(state, job)
@@ -414,14 +428,16 @@ def _another_copy(state: State, peer: NodeId, job: Job, said: msg.ReplJob) -> No
 
 def on_got_job(state: State, peer: NodeId, said: msg.GotJob) -> None:
     """A peer has stored a copy; that may be enough (M3, M25)."""
-    if answer_end(state, peer, said.id):
-        return
     job = state.jobs.get(said.id)
-    if job is None or not job.retry_ms:
+    if job is None or job.is_done:
+        answer_end(state, peer, said.id)
+        return
+    if not job.retry_ms:
         return
     peer_of(state, peer).answered_at = state.now_ms
     is_first = peer not in job.claims
-    add_holders(state, job, (peer,))
+    if peer not in job.holders:
+        add_holders(state, job, (peer,))
     merge_claim(state, job, peer, (said.boot, said.clock, True))
     wait = state.adding.get(said.id)
     if wait is not None:

@@ -15,13 +15,11 @@ from disque.core.job import Burials, Event, Job, JobSpec, JobState, Reason
 from disque.core.jobid import JobId
 from disque.core.moves import restore_taken
 from disque.core.ready import Record
+from disque.core.sharing import intern_claims, intern_nodes, intern_spec
 from disque.core.state import (
     OpenMove,
     State,
     Tombstone,
-    intern_claims,
-    intern_nodes,
-    intern_spec,
     members_of,
     peer_of,
     record,

@@ -18,12 +18,12 @@ from disque.core.ending import record_end
 from disque.core.inquiries import members, open_inquiry
 from disque.core.job import Event, Job, JobState, Role
 from disque.core.jobid import JobId
+from disque.core.sharing import intern_nodes
 from disque.core.state import (
     Inquiry,
     Returning,
     State,
     fail,
-    intern_nodes,
     record,
     send,
     wake,

@@ -5,7 +5,7 @@ The modules above are plain functions over a State. Nothing here decides anythin
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from hashlib import blake2b
 from typing import Protocol, TypeAlias
 
@@ -15,11 +15,11 @@ from cluster.nodeid import NodeId
 from cluster.view import ClusterView
 from disque.core.agenda import Agenda, Sleeper
 from disque.core.histogram import Histogram
-from disque.core.job import Claim, Job, JobSpec, JobState, Reason
+from disque.core.job import Claim, Claims, Job, JobSpec, JobState, Reason
 from disque.core.jobid import JobId
 from disque.core.jobqueue import JobQueue
 from disque.core.limits import Limits
-from disque.core.messages import Message
+from disque.core.messages import Facts, Message
 from disque.core.passes import Pager, Trash
 from disque.core.ready import ClientId, Failure, Ready, Record, Reply
 from disque.core.topics import Topics
@@ -35,6 +35,12 @@ class Dice(Protocol):
     def randrange(self, stop: int, /) -> int:
         """A random number from 0 to stop - 1."""
         ...
+
+
+# The fields of a JobSpec but its headers, in order.
+SpecKey: TypeAlias = tuple[bytes, int, int, bool, int, int, int, int, bytes]
+
+_COUNTED_MAX = 10_000
 
 
 @attrs.define(eq=False)
@@ -402,6 +408,13 @@ class State:
 
     up: tuple[NodeId, ...] = ()  # reachable peers, sorted
     up_set: frozenset[NodeId] = frozenset()
+    staying: tuple[NodeId, ...] = ()  # of those, the ones that don't leave
+    hopeful: int = (
+        0  # peers that may yet store a copy: one whose link just broke may be back in time
+    )
+    refusing: dict[NodeId, int] = attrs.Factory(
+        dict
+    )  # ms; peers that said REFUSED, till when it counts
     claim_clock: int = 0
     last_stamp: int = 0
     last_ctime: int = 0
@@ -412,56 +425,15 @@ class State:
     # of its messages: the last batch to each set of peers, and the last that speaks of a job
     batch_of: dict[tuple[NodeId, ...], int] = attrs.Factory(dict)
     said_in: dict[JobId | None, int] = attrs.Factory(dict)
-    interned: dict[object, object] = attrs.Factory(dict)
-
-
-_INTERNED_MAX = 10_000
-
-
-def intern_nodes(state: State, nodes: Iterable[NodeId]) -> tuple[NodeId, ...]:
-    """The sorted tuple of these ids, shared by all jobs that have the same."""
-    key = tuple(nodes)
-    known = state.interned.get(key)
-    if known is not None:
-        return known  # type: ignore[return-value]
-    key = tuple(sorted(key))
-    if len(state.interned) > _INTERNED_MAX:
-        state.interned.clear()
-    return state.interned.setdefault(key, key)  # type: ignore[return-value]
-
-
-# The fields of a JobSpec but its headers, in order.
-SpecKey: TypeAlias = tuple[bytes, int, int, bool, int, int, int, int, bytes]
-
-
-def shared_spec(state: State, key: SpecKey, headers: Mapping[bytes, bytes]) -> JobSpec:
-    """The spec of these fields, shared by all jobs that have an equal one; one with headers is its job's own."""
-    if not headers:
-        spec = state.interned.get(key)
-        if spec is not None:
-            return spec  # type: ignore[return-value]
-    return intern_spec(state, JobSpec(*key, headers))
-
-
-def intern_spec(state: State, spec: JobSpec) -> JobSpec:
-    """The same spec, shared by all jobs that have an equal one; one with headers is its job's own."""
-    if spec.headers:
-        return spec
-    key: SpecKey = (
-        spec.queue, spec.retry_ms, spec.replicate, spec.is_explicit, spec.delay_ms, spec.ttl_ms, spec.priority,
-        spec.max_deliveries, spec.dead_queue,
-    )  # fmt: skip
-    if len(state.interned) > _INTERNED_MAX:
-        state.interned.clear()
-    return state.interned.setdefault(key, spec)  # type: ignore[return-value]
-
-
-def intern_claims(state: State, claims: Mapping[NodeId, Claim]) -> Mapping[NodeId, Claim]:
-    """The same mapping, shared by all jobs that have an equal one."""
-    key = tuple(claims.items())
-    if len(state.interned) > _INTERNED_MAX:
-        state.interned.clear()
-    return state.interned.setdefault(key, claims)  # type: ignore[return-value]
+    # What jobs have in common, kept once: see `sharing`
+    shared_nodes: dict[tuple[NodeId, ...], tuple[NodeId, ...]] = attrs.Factory(dict)
+    shared_specs: dict[SpecKey, JobSpec] = attrs.Factory(dict)
+    shared_claims: dict[tuple[tuple[NodeId, Claim], ...], Claims] = attrs.Factory(dict)
+    # of a mapping of claims, by its identity, and one claim more: the mapping, and what they come to
+    joined: dict[tuple[int, NodeId, Claim], tuple[Claims, Claims]] = attrs.Factory(dict)
+    first_facts: Facts | None = None  # what was said of the newest job that was added here
+    # of a mapping of claims, by its identity: the mapping, and how many of them count in this view
+    counted: dict[int, tuple[Claims, int]] = attrs.Factory(dict)
 
 
 def send(state: State, to: Iterable[NodeId], message: Message) -> None:
@@ -515,12 +487,22 @@ def reachable(state: State, nodes: Iterable[NodeId]) -> list[NodeId]:
 
 def is_willing(state: State, node: NodeId, queue: bytes) -> bool:
     """True if a copy may be offered to this peer: reachable, not leaving, no refusal lately."""
-    if node not in state.up_set or state.view.members[node].is_leaving:
+    if node not in state.staying:
         return False
-    refused = peer_of(state, node).refused
-    if not refused:
+    if node not in state.refusing:
         return True
+    refused = peer_of(state, node).refused
     return max(refused.get(None, 0), refused.get(queue, 0)) <= state.now_ms
+
+
+def willing_peers(state: State, queue: bytes) -> tuple[NodeId, ...]:
+    """All peers to which a copy may be offered, sorted."""
+    refusing = state.refusing
+    while refusing and next(iter(refusing.values())) <= state.now_ms:
+        del refusing[next(iter(refusing))]
+    if not refusing:
+        return state.staying
+    return tuple([node for node in state.staying if is_willing(state, node, queue)])
 
 
 _REFUSALS_MAX = 1_000
@@ -528,9 +510,12 @@ _REFUSALS_MAX = 1_000
 
 def note_refusal(state: State, node: NodeId, queue: bytes | None) -> None:
     """A peer takes no copies now, of one queue or (None) of any (M25)."""
+    until = state.now_ms + state.limits.refused_for_ms
+    state.refusing.pop(node, None)
+    state.refusing[node] = until
     refused = peer_of(state, node).refused
     refused.pop(queue, None)
-    refused[queue] = state.now_ms + state.limits.refused_for_ms
+    refused[queue] = until
     if len(refused) > _REFUSALS_MAX:
         del refused[next(iter(refused))]
 
@@ -592,7 +577,15 @@ def is_counted(state: State, node: NodeId, claim: Claim) -> bool:
 
 def copy_count(state: State, job: Job) -> int:
     """Nodes known to have stored a copy, self included (C of M25)."""
-    return sum([is_counted(state, node, claim) for node, claim in job.claims.items()])
+    claims, counted = job.claims, state.counted
+    known = counted.get(id(claims))
+    if known is not None:
+        return known[1]
+    count = sum([is_counted(state, node, claim) for node, claim in claims.items()])
+    if len(counted) > _COUNTED_MAX:
+        counted.clear()
+    counted[id(claims)] = (claims, count)
+    return count
 
 
 def wake(state: State, item: Sleeper, at: int) -> None:

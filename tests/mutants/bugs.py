@@ -176,8 +176,13 @@ def keep_what_is_over(state: State, job: Job, reason: Reason) -> None:
     """Settled jobs stay in the store: nobody writes down that they may go."""
     if job.spec is not None and job.body is not None and job.retry_ms:
         kept = (job.spec, job.ctime, job.body, job.expires_at)
-        state.interned[_KEPT + job.id] = kept
+        _kept(state)[_KEPT + job.id] = kept
     _finish(state, job, reason)
+
+
+def _kept(state: State) -> dict[object, object]:
+    """Any table that a state keeps will do."""
+    return cast("dict[object, object]", state.shared_specs)
 
 
 _KEPT = b"kept "
@@ -188,7 +193,7 @@ _Kept: TypeAlias = tuple[JobSpec, int, bytes, int]
 def replay_what_is_over(state: State, peer: Peer) -> None:
     """A peer is back: what the store has is put back into the queues."""
     _peer_back(state, peer)
-    for key, kept in list(state.interned.items()):
+    for key, kept in list(_kept(state).items()):
         if not isinstance(key, bytes) or not key.startswith(_KEPT):
             continue
         id_ = JobId(key.removeprefix(_KEPT))
@@ -348,6 +353,11 @@ _willing = core_state.is_willing
 def lost_once_is_lost(state: State, node: NodeId, queue: bytes) -> bool:
     """A peer that couldn't be reached for a while gets no copies any more."""
     return _willing(state, node, queue) and core_state.peer_of(state, node).heal_number < 2
+
+
+def all_but_the_lost(state: State, queue: bytes) -> tuple[NodeId, ...]:
+    """The same, asked for all peers at once."""
+    return tuple([node for node in state.staying if lost_once_is_lost(state, node, queue)])
 
 
 _peer_back = healing._peer_back
