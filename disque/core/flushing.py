@@ -40,8 +40,9 @@ def flush_all(state: State) -> None:
         peer.moves.clear()
         peer.moves_in.clear()
     for name in _FLUSHED:
-        state.trash.pools.append(getattr(state, name))
-        setattr(state, name, {})
+        pool = getattr(state, name)
+        state.trash.pools.append(pool)
+        setattr(state, name, type(pool)())
     state.by_state = [0] * len(JobState)
     state.body_bytes = state.paged_bytes = 0
     state.total = Tally()

@@ -7,6 +7,7 @@ and a short memmove, and nothing is ever left behind to be swept.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections import OrderedDict
 from collections.abc import Collection, Iterator
 from itertools import chain
 from typing import Final, TypeAlias
@@ -178,7 +179,7 @@ class JobQueue:
     wake_at: int | None = None  # the agenda's
 
     # Clients in GETJOB, first come first served: mostly there is one, and a dict costs as much as all the rest
-    _blocked: int | dict[int, None] | None = attrs.field(default=None, init=False)
+    _blocked: int | OrderedDict[int, None] | None = attrs.field(default=None, init=False)
 
     def __len__(self) -> int:
         return len(self.jobs)
@@ -208,7 +209,7 @@ class JobQueue:
         if who is None or who == client:
             self._blocked = client
         elif isinstance(who, int):
-            self._blocked = {who: None, client: None}
+            self._blocked = OrderedDict.fromkeys((who, client))
         else:
             who[client] = None
 

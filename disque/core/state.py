@@ -5,6 +5,7 @@ The modules above are plain functions over a State. Nothing here decides anythin
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable
 from hashlib import blake2b
 from typing import Protocol, TypeAlias
@@ -17,7 +18,7 @@ from disque.core.agenda import Agenda, Sleeper
 from disque.core.histogram import Histogram
 from disque.core.job import Claim, Claims, Job, JobSpec, JobState, Reason
 from disque.core.jobid import JobId
-from disque.core.jobqueue import JobQueue
+from disque.core.jobqueue import JobQueue, Place
 from disque.core.limits import Limits
 from disque.core.messages import Facts, Message
 from disque.core.passes import Pager, Trash
@@ -282,13 +283,14 @@ class Leaver:
 
 @attrs.define(eq=False)
 class Purge:
-    """A purge under way: bounded steps over the ids that were here at its start (B9.4)."""
+    """A purge under way: bounded steps through the queue, then over all that is here (B9.4)."""
 
     queue: bytes
-    ids: list[JobId]  # first those that lay in the queue
-    queued: int  # how many
+    ctime: int  # what is added here later is spared
     is_final: bool  # the queue goes, too
     asked: Inquiry | None  # of this node's client, who is answered once the queue is empty
+    place: Place = (0, 0, JobId(b""))  # in the queue, where to go on
+    ids: list[JobId] | None = None  # that were here at the end of the queue; None: not there yet
     position: int = 0
     wake_at: int | None = None
 
@@ -341,11 +343,12 @@ class State:
     now_ms: int
     view: ClusterView
 
+    # Whose oldest entry goes when they are full is an OrderedDict: a dict finds its first one ever later
     jobs: dict[JobId, Job] = attrs.Factory(dict)  # live copies, done entries, dummies
     undone: dict[JobId, Job] = attrs.Factory(dict)  # of those, done with holders but not settled
-    dummies: dict[JobId, Job] = attrs.Factory(dict)  # of those, done without holders
-    spent: dict[JobId, Job] = attrs.Factory(
-        dict
+    dummies: OrderedDict[JobId, Job] = attrs.Factory(OrderedDict)  # of those, done without holders
+    spent: OrderedDict[JobId, Job] = attrs.Factory(
+        OrderedDict
     )  # of those, RETRY 0 and dispatched: may be evicted
     offered: dict[bytes, None] = attrs.Factory(
         dict
@@ -361,10 +364,10 @@ class State:
     trash: Trash = attrs.Factory(Trash)
     tallies: dict[bytes, Tally] = attrs.Factory(dict)  # by effective queue
     total: Tally = attrs.Factory(Tally)  # of all queues, roles alone
-    tombstones: dict[JobId, Tombstone] = attrs.Factory(dict)
-    long_tombstones: dict[JobId, Tombstone] = attrs.Factory(dict)
-    marks: dict[JobId, Mark] = attrs.Factory(dict)
-    absences: dict[JobId, Absence] = attrs.Factory(dict)
+    tombstones: OrderedDict[JobId, Tombstone] = attrs.Factory(OrderedDict)
+    long_tombstones: OrderedDict[JobId, Tombstone] = attrs.Factory(OrderedDict)
+    marks: OrderedDict[JobId, Mark] = attrs.Factory(OrderedDict)
+    absences: OrderedDict[JobId, Absence] = attrs.Factory(OrderedDict)
     dummy_answers: dict[JobId, dict[NodeId, None]] = attrs.Factory(
         dict
     )  # who doesn't know a dummy's job
@@ -375,7 +378,9 @@ class State:
     getting: dict[ClientId, GetWait] = attrs.Factory(dict)
     asks: dict[JobId, Ask] = attrs.Factory(dict)
     met_at: int = 0  # ms; when a member came that this node hadn't known
-    orders: dict[JobId, int] = attrs.Factory(dict)  # NACKs, ENQUEUEs: till when a lease is void
+    orders: OrderedDict[JobId, int] = attrs.Factory(
+        OrderedDict
+    )  # NACKs, ENQUEUEs: till when a lease is void
     ties: dict[tuple[JobId, NodeId], Tie] = attrs.Factory(dict)
     inquiries: dict[int, Inquiry] = attrs.Factory(dict)
     inquiry_of: dict[ClientId, int] = attrs.Factory(dict)
@@ -383,7 +388,9 @@ class State:
     scans: dict[int, Scan] = attrs.Factory(dict)
     scans_made: int = 0
     purges_made: int = 0
-    expired: dict[JobId, None] = attrs.Factory(dict)  # ids that ran out of time here, for WAITJOB
+    expired: OrderedDict[JobId, None] = attrs.Factory(
+        OrderedDict
+    )  # ids that ran out of time here, for WAITJOB
     short: dict[JobId, None] = attrs.Factory(
         dict
     )  # jobs that began with fewer copies than their aim

@@ -6,7 +6,7 @@ when there are too many the oldest goes, since who means well says the password 
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, OrderedDict
 from typing import TYPE_CHECKING
 
 import attrs
@@ -65,7 +65,7 @@ class Crowd:
         self._figures = figures
         self._events = events
         # With the time when they became that; in the order of their coming
-        self._strangers: dict[ClientId, tuple[Client, int]] = {}
+        self._strangers: OrderedDict[ClientId, tuple[Client, int]] = OrderedDict()
         self._of_address: Counter[str] = Counter()
         self._count = 0
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import OrderedDict
 from typing import TYPE_CHECKING, Protocol
 
 import attrs
@@ -171,7 +172,7 @@ class Turns:
         self._save_nodes = save_nodes
         self._note = note
         self._effects = _Effects()
-        self._resumable: dict[ClientId, Client] = {}
+        self._resumable: OrderedDict[ClientId, Client] = OrderedDict()
         self.is_open = False  # the broker has been fed since its Ready was last taken
         self._is_row = False  # between `begin` and `finish`
         self._in_turn = False
@@ -299,15 +300,16 @@ class Turns:
 
     def _run_resumable(self) -> None:
         if self._resumable and self.clients is not None:
-            resumable, self._resumable = self._resumable, {}
+            resumable, self._resumable = self._resumable, OrderedDict()
             until = time.perf_counter() + RESUME_S
             while resumable and time.perf_counter() < until:
-                client = resumable.pop(next(iter(resumable)))
+                _, client = resumable.popitem(last=False)
                 if self.clients.run(client):
                     self.resume(client)
             if resumable:
                 # Who waits longest is the first next time
-                self._resumable = {**resumable, **self._resumable}
+                resumable.update(self._resumable)
+                self._resumable = resumable
                 self.wake()
 
     async def _wait_for_work(self, until: float = math.inf) -> None:
