@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import islice
+
 from cluster.nodeid import NodeId
 from disque.core import commands as cmd
 from disque.core import messages as msg
@@ -31,7 +33,8 @@ from disque.core.ending import (
     wait_for_initiator,
 )
 from disque.core.job import Job, Reason
-from disque.core.jobid import JobId, is_retried
+from disque.core.jobid import JobId, is_made_by, is_retried
+from disque.core.jobqueue import place_of
 from disque.core.ready import ClientId
 from disque.core.state import (
     Inquiry,
@@ -135,8 +138,8 @@ def purge_here(
 ) -> int:
     """QPURGE at one node, once for each order: how many jobs it accounted for (M19, B9.4).
 
-    In bounded steps over the ids that are here now, the first one at once; a small store needs no other. The queued
-    jobs come first: `asked` is busy until they are gone. `is_final`: an empty queue that nobody watches goes, too.
+    In bounded steps, the first one at once; a small store needs no other. The queued jobs come first: `asked` is busy
+    until they are gone. `is_final`: an empty queue that nobody watches goes, too.
     """
     if node not in state.view.members or (boot, seq) <= state.purges_seen.get(node, (0, 0)):
         return 0
@@ -146,10 +149,8 @@ def purge_here(
         if aside is not None:
             _cancel(state, aside, is_ordered=True)
     tally, queue = state.tallies.get(name, Tally()), state.queues.get(name)
-    queued = [] if queue is None else [job.id for job in queue.jobs]
-    ids = [*queued, *state.jobs] if tally.copies else []
-    count = tally.delivered + tally.delayed + len(queued)
-    purge_step(state, Purge(name, ids, len(queued), is_final, asked))
+    count = tally.delivered + tally.delayed + (0 if queue is None else len(queue))
+    purge_step(state, Purge(name, state.last_ctime, is_final, asked))
     return count
 
 
@@ -159,22 +160,55 @@ _PURGE_CANCELS = 500  # of those, cancelled
 
 def purge_step(state: State, purge: Purge) -> None:
     """One bounded step of a purge; who asked for it may be answered after any."""
-    left = _PURGE_CANCELS
+    if purge.ids is None:
+        left = _PURGE_CANCELS - _purge_queued(state, purge)
+        if left:
+            purge.ids = list(state.jobs) if purge.queue in state.tallies else []
+    else:
+        left = _PURGE_CANCELS
+    if left and purge.ids:
+        _purge_others(state, purge, left)
+    if purge.asked is not None:
+        purge.asked.is_busy = purge.ids is None
+    queue = state.queues.get(purge.queue) if purge.is_final else None
+    if queue is not None and is_unused(state, queue):
+        free(state, queue)
+    if purge.ids is None or purge.position < len(purge.ids):
+        wake(state, purge, state.now_ms + 1)
+
+
+def _purge_queued(state: State, purge: Purge) -> int:
+    """Go on through the queue; fewer than _PURGE_CANCELS if that was its end."""
+    queue = state.queues.get(purge.queue)
+    jobs = (
+        [] if queue is None else list(islice(queue.jobs.starting_at(purge.place), _PURGE_CANCELS))
+    )
+    if jobs:
+        priority, ctime, id_ = place_of(jobs[-1])
+        purge.place = (priority, ctime, JobId(id_ + b"\0"))  # right behind it
+    for job in jobs:
+        _purge_job(state, purge, job)
+    return len(jobs)
+
+
+def _purge_others(state: State, purge: Purge, left: int) -> None:
+    """Go on through the ids that were here when the queue was empty, until so many more are cancelled."""
+    assert purge.ids is not None, "the queue comes first"
     for id_ in purge.ids[purge.position : purge.position + _PURGE_STEP]:
         purge.position += 1
         job = state.jobs.get(id_)
         if job is not None and not job.is_done and job.queue == purge.queue:
-            _cancel(state, job, is_ordered=True)
-            left -= 1
+            left -= _purge_job(state, purge, job)
             if not left:
                 break
-    if purge.asked is not None:
-        purge.asked.is_busy = purge.position < purge.queued
-    queue = state.queues.get(purge.queue) if purge.is_final else None
-    if queue is not None and is_unused(state, queue):
-        free(state, queue)
-    if purge.position < len(purge.ids):
-        wake(state, purge, state.now_ms + 1)
+
+
+def _purge_job(state: State, purge: Purge, job: Job) -> bool:
+    """Cancel a job, unless it was added at this node after the order came."""
+    if job.ctime > purge.ctime and is_made_by(job.id, state.self_id):
+        return False
+    _cancel(state, job, is_ordered=True)
+    return True
 
 
 def outcome_of(state: State, id_: JobId) -> int:

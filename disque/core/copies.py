@@ -206,7 +206,7 @@ def others(state: State, job: Job) -> tuple[NodeId, ...]:
 
 def claim_copy(state: State, job: Job) -> None:
     """Note that this node has stored a copy, at its present boot (M3)."""
-    merge_claim(state, job, state.self_id, own_claim(state))
+    job.claims = join_claim(state, job.claims, state.self_id, own_claim(state))
 
 
 def add_holders(state: State, job: Job, nodes: tuple[NodeId, ...]) -> None:

@@ -41,6 +41,11 @@ def _ttl_part(ttl_ms: int, is_retried: bool) -> bytes:
     return b"%04x" % (minutes | 1 if is_retried else minutes & ~1)
 
 
+def is_made_by(job: JobId, node: NodeId) -> bool:
+    """True if the job was added at this node."""
+    return job[2:10] == _node_part(node)
+
+
 def is_job_id(raw: bytes) -> bool:
     """Disque's test of validity: the length and the four marks, nothing else."""
     return (

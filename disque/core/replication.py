@@ -68,8 +68,7 @@ _UNHEARD_MAX_MS = (
 def add_job(state: State, client: ClientId, command: cmd.AddJob) -> None:
     """ADDJOB: checks in Disque's order, then copies, then `+id`; NOREPL is an unknown outcome (B7.6)."""
     aim = command.replicate or min(state.limits.replicate_default, state.view.size)
-    is_leaving = state.view.is_leaving
-    refusal = _refusal(state, command, aim, is_leaving=is_leaving)
+    refusal = _refusal(state, command, aim)
     if refusal is not None:
         fail(state, client, *refusal)
         return
@@ -77,7 +76,7 @@ def add_job(state: State, client: ClientId, command: cmd.AddJob) -> None:
     if job.id in state.jobs:
         fail(state, client, "ERR", "Internal error creating the job, check server logs.")
         return
-    if is_leaving or (
+    if state.view.is_leaving or (
         state.up and is_tight(state) and _hosts(state, job) >= (command.replicate or 1)
     ):
         _add_elsewhere(state, client, command, job, aim)
@@ -129,9 +128,7 @@ def _add_elsewhere(state: State, client: ClientId, command: cmd.AddJob, job: Job
     _register_wait(state, wait)
 
 
-def _refusal(
-    state: State, command: cmd.AddJob, aim: int, *, is_leaving: bool
-) -> tuple[str, str] | None:
+def _refusal(state: State, command: cmd.AddJob, aim: int) -> tuple[str, str] | None:
     if command.retry_ms == 0:
         if aim > 1:
             text = (
@@ -147,7 +144,7 @@ def _refusal(
         return ("ERR", text)
     missing = _needed_peers(state, command) - state.hopeful
     if missing > 0:
-        is_ours = missing == 1 and is_leaving
+        is_ours = missing == 1 and state.view.is_leaving
         return ("NOREPL", NO_OWN_COPY + reason_of(state) if is_ours else _NO_NODES)
     if command.maxlen is not None:
         queue = state.queues.get(command.queue)

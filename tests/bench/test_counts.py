@@ -147,6 +147,6 @@ def test_calls_of_a_command_on_one_node() -> None:
     first, second = [job.id for job in jobs if isinstance(job, Delivery)]
     run(b"ackjob " + first)
     # What is added here slows down each job: a call takes some 100 ns with what is in it
-    assert calls(add) <= 52
+    assert calls(add) <= 55
     assert calls(get) <= 44
     assert calls(b"ackjob " + second) <= 54

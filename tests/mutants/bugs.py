@@ -365,11 +365,13 @@ _purge_here = acks.purge_here
 _PURGED = "purged "  # before the name of a queue, kept among the high-waters of purges
 
 
-def remember_purge(state: State, name: bytes, node: NodeId, boot: int, seq: int) -> int:
+def remember_purge(
+    state: State, name: bytes, node: NodeId, boot: int, seq: int, **how: bool
+) -> int:
     """A node keeps in mind which queues it has purged."""
     if node == state.self_id:
         state.purges_seen[NodeId(_PURGED + name.decode())] = (0, 0)
-    return _purge_here(state, name, node, boot, seq)
+    return _purge_here(state, name, node, boot, seq, **how)
 
 
 def purge_again(state: State, peer: Peer) -> None:
