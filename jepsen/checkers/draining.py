@@ -13,6 +13,7 @@ COUNTERS = ("registered", "queued", "acked")
 PHASE = "end"
 EMPTYING = ("drain", PHASE)
 BYTES_SLACK = 4096
+EVEN_DIGITS = tuple("02468ace")
 # where a holder was wiped or forgotten, tombstones stay till the job's expiry (merge rule M6); bytes of each
 TOMBSTONE_BYTES = 300
 
@@ -88,17 +89,31 @@ def _ended(index: Index, look: Snapshot) -> int:
 
 
 def _in_doubt(index: Index, look: Snapshot) -> int:
-    """How many jobs of this node are RETRY 0, and may have gone to somebody whose answer was lost."""
-    count = 0
-    for job in look.ids or ():
-        life = index.by_id.get(job)
-        count += life is not None and not life.retry and not life.ends()
-    return count
+    """How many jobs of this node are RETRY 0, and may have gone to somebody whose answer was lost.
+
+    The id of some may be known to no client: then there is an ADDJOB for each, the outcome of which isn't known.
+    """
+    lives = [index.by_id.get(job) for job in look.ids or ()]
+    known = sum([not life.retry and not life.ends() for life in lives if life])
+    nameless = sum([_is_at_most_once(job) for job in look.ids or () if job not in index.by_id])
+    return known + min(nameless, _nameless_adds(index))
+
+
+def _is_at_most_once(job: str) -> bool:
+    """The last digit of an id is even for RETRY 0."""
+    return job.endswith(EVEN_DIGITS)
+
+
+def _nameless_adds(index: Index) -> int:
+    """ADDJOBs of RETRY 0 jobs that may have been added, and of whose id no client has heard."""
+    lives = index.lives.values()
+    return sum([not life.retry and not life.job and not life.is_refused for life in lives])
 
 
 def _left(look: Snapshot, name: str, in_doubt: int) -> int:
     count = look.count(name) or 0
-    return max(0, count - in_doubt) if name != "acked" else count
+    # what is in doubt is never queued
+    return max(0, count - in_doubt) if name == "registered" else count
 
 
 def _example(index: Index, look: Snapshot) -> str:

@@ -26,6 +26,7 @@ ONCE_FAILED = {
 }
 WITH_LOG = {
     396: "checker: a client that went away while its node was about to crash",
+    411: "checker: RETRY 0 in doubt under an id that its ADDJOB never told",
     1009: "checker: copies of nodes that were never all there at once",
     3040: "checker: an end that was undone by a crash before it was written",
     2030: "checker: an end that expired while its log was written",

@@ -10,7 +10,7 @@ import pytest
 
 from jepsen import checkers
 from jepsen.checkers import loss, verdict
-from jepsen.history import INFO
+from jepsen.history import FAIL, INFO, OK
 from tests.unit.jepsen.telling import NODES, Story, Tale, found, judge, run_of, unknown
 from tests.unit.jepsen.test_golden_anomalies import twice_at_most_once
 from tests.unit.jepsen.test_golden_valid import (
@@ -345,6 +345,33 @@ def test_tombstones_may_stay_where_a_holder_was_wiped() -> None:
     # twelve jobs, 300 bytes each, and the slack
     assert found(run_of(grown_to(12 * 300 + 4096))) == set()
     assert found(run_of(grown_to(12 * 300 + 4097))) == {("drain-to-zero", "leak")}
+
+
+@pytest.mark.parametrize(
+    ("retry", "reply", "ids", "is_leftover"),
+    [
+        (0, INFO, ["05a0"], False),
+        (0, INFO, ["05a0", "05a2"], True),
+        (0, INFO, ["05a1"], True),
+        (2, INFO, ["05a0"], True),
+        (0, FAIL, ["05a0"], True),
+        (0, OK, ["05a0"], True),
+    ],
+)
+def test_a_nameless_leftover_needs_an_addjob_that_may_have_made_it(
+    retry: int, reply: str, ids: list[str], is_leftover: bool
+) -> None:
+    def story(tale: Tale) -> None:
+        tale.add(1, 25_000, retry=retry, replicate=1, outcome=reply)
+        if reply == OK:
+            tale.get([1], 25_100)
+            tale.ack([1], 25_200)
+        left = {100 + number: f"D-000000a0-{'x' * 24}-{end}" for number, end in enumerate(ids)}
+        tale.ids |= left
+        tale.look(69_000, {"n1": list(left)}, phase="end", queued={})
+
+    kinds = found(run_of(story))
+    assert (("drain-to-zero", "leftover") in kinds) is is_leftover
 
 
 def test_idle_node_and_call_that_never_succeeds_are_told() -> None:

@@ -197,6 +197,11 @@ def leftover(tale: Tale) -> None:
     tale.look(69_000, phase="end", acked={"n2": 3})
 
 
+def queued_at_most_once(tale: Tale) -> None:
+    tale.add(1, 13_000, retry=0, replicate=1)
+    tale.look(69_000, {"n1": [1]}, phase="end")
+
+
 def emptied_late(tale: Tale) -> None:
     tale.whole(1, 50_000)
     tale.look(56_000, phase="drain", registered={"n1": 1, "n3": 1}, acked={"n1": 1, "n3": 1})
@@ -422,6 +427,7 @@ INVALID: list[tuple[Story, str, str]] = [
     (failing_after_the_heal, "convergence", "failing"),
     (end_unheard, "convergence", "end-unheard"),
     (leftover, "drain-to-zero", "leftover"),
+    (queued_at_most_once, "drain-to-zero", "leftover"),
     (emptied_late, "drain-to-zero", "late"),
     (emptied_late_at_the_end, "drain-to-zero", "late"),
     (leak, "drain-to-zero", "leak"),

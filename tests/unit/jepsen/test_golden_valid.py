@@ -9,7 +9,7 @@ import pytest
 from jepsen import checkers
 from jepsen.checkers import verdict
 from jepsen.history import FAIL, INFO
-from tests.unit.jepsen.telling import NODES, Story, Tale, run_of, unknown
+from tests.unit.jepsen.telling import NODES, PREFIXES, Story, Tale, run_of, unknown
 
 
 def nothing(tale: Tale) -> None:
@@ -84,6 +84,12 @@ def once_and_in_doubt(tale: Tale) -> None:
     tale.add(3, 31_000, retry=0, replicate=1)
     tale.get([3], 31_100)
     tale.ack([3], 31_200)
+
+
+def in_doubt_under_an_id_that_nobody_heard(tale: Tale) -> None:
+    unknown = {"outcome": INFO, "error": "NOREPL", "job": f"D-{PREFIXES['n1']}-{1:024x}-05a0"}
+    tale.add(1, 13_000, retry=0, replicate=1, **unknown)
+    tale.look(69_000, {"n1": [1]}, phase="end", queued={})
 
 
 def delayed(tale: Tale) -> None:
@@ -234,8 +240,8 @@ def once_acked_elsewhere(tale: Tale) -> None:
     tale.add(1, 25_000, retry=0, replicate=1)
     tale.get([1], 25_100)
     tale.ack([1], 25_200, "n3", count=0)
-    tale.look(35_000, {"n1": [1]})
-    tale.look(69_000, {"n1": [1]}, phase="end")
+    tale.look(35_000, {"n1": [1]}, queued={})
+    tale.look(69_000, {"n1": [1]}, phase="end", queued={})
 
 
 def acked_where_it_moved_to_later(tale: Tale) -> None:
@@ -320,6 +326,7 @@ VALID: list[Story] = [
     lost_with_the_log,
     lost_by_damaged_disks,
     once_and_in_doubt,
+    in_doubt_under_an_id_that_nobody_heard,
     delayed,
     expired,
     buried_on_both_sides,
