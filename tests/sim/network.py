@@ -91,6 +91,7 @@ class Network:
         self._at = at
         self._is_payload = is_payload
         self._next_conn = 0
+        self._at_door: list[tuple[Attempt, Node]] = []  # knocked; the target's turn hasn't come
         self._connections: list[Connection] = []
         self._cuts: dict[
             tuple[int, int], list[str]
@@ -200,9 +201,11 @@ class Network:
         elif expected is not None and expected != target.identity.id:
             self._fail(attempt, attempt.back, "wrong id")
         else:
+            self._at_door.append((attempt, target))
             target.turn_with(lambda: self._accept(attempt, target))
 
     def _accept(self, attempt: Attempt, target: Node) -> None:
+        self._at_door.remove((attempt, target))
         source, dial = attempt.source, attempt.dial
         if not attempt.is_alive:
             return
@@ -375,3 +378,7 @@ class Network:
             else:
                 self._tell_closed(connection, end)
         node.ends.clear()
+        stranded = [attempt for attempt, target in self._at_door if target is node]
+        self._at_door = [each for each in self._at_door if each[1] is not node]
+        for attempt in stranded:
+            self._fail(attempt, DIAL_TIMEOUT_MS if is_silent else attempt.back, "broken")
