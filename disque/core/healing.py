@@ -17,7 +17,7 @@ from disque.core.job import Job, JobState
 from disque.core.jobid import JobId
 from disque.core.moves import moves_peer_back
 from disque.core.replication import adds_review
-from disque.core.state import Peer, State, Sweep, Walk, fail, peer_of, send, wake
+from disque.core.state import Peer, State, Sweep, Walk, fail, peer_of, reach_deadline, send, wake
 
 _SCAN_MAX = 2_000  # ids looked at in one step of a walk or sweep
 
@@ -43,6 +43,7 @@ def view_changed(state: State, view: ClusterView) -> None:
         and (n not in members or members[n].is_suspect)
     }
     newcomers: list[NodeId] = []
+    has_reached_more = any([node not in state.reached for node in state.up])
     for node in state.up:
         state.reached[node] = None
         peer = peer_of(state, node)
@@ -59,7 +60,7 @@ def view_changed(state: State, view: ClusterView) -> None:
     if newcomers:
         ask_newcomers(state, newcomers)
     new_forgotten = view.forgotten - before.forgotten
-    if lost or new_forgotten:
+    if lost or new_forgotten or (has_reached_more and state.now_ms < reach_deadline(state)):
         _start_sweep(state, frozenset(lost))
     if view.is_leaving:
         for wait in list(state.getting.values()):
@@ -182,7 +183,10 @@ def on_walked(state: State, peer_id: NodeId, said: msg.Walked) -> None:
 
 
 def _start_sweep(state: State, lost: frozenset[NodeId]) -> None:
-    """Look through all jobs for those that lost nodes had queued, and ends that a FORGET settles."""
+    """Look through all jobs for those that lost nodes had queued, or that wait till others are reached.
+
+    And for ends that a FORGET settles.
+    """
     if state.sweep is not None:
         state.agenda.cancel(state.sweep)
         lost |= state.sweep.lost
@@ -191,7 +195,7 @@ def _start_sweep(state: State, lost: frozenset[NodeId]) -> None:
 
 
 def sweep_due(state: State, sweep: Sweep) -> None:
-    """One bounded step of the sweep (B1.5, B2.7)."""
+    """One bounded step of the sweep (B1.5, B1.9, B2.7)."""
     end = min(len(sweep.ids), sweep.position + _SCAN_MAX)
     for id_ in sweep.ids[sweep.position : end]:
         job = state.jobs.get(id_)
@@ -203,6 +207,9 @@ def sweep_due(state: State, sweep: Sweep) -> None:
         elif job.queued_at in sweep.lost and job.state is JobState.ACTIVE:
             job.queued_at = None
             job.ask_round = 0
+            job.ask_at = 0
+            book(state, job)
+        elif job.is_unsure and job.ask_at == reach_deadline(state):
             job.ask_at = 0
             book(state, job)
     sweep.position = end

@@ -38,6 +38,7 @@ from disque.core.state import (
     State,
     Tie,
     rank,
+    reach_deadline,
     reachable,
     salted,
     send,
@@ -116,7 +117,7 @@ def _sure_at(state: State, knowing: tuple[NodeId, ...]) -> int:
         return state.now_ms
     if state.view.is_forgotten and not reachable(state, knowing):
         return state.now_ms + state.limits.ask_backoff_max_ms
-    return max(state.now_ms, state.started_at + state.view.node_timeout_ms)
+    return max(state.now_ms, reach_deadline(state))
 
 
 def conclude(state: State, job: Job) -> None:

@@ -486,6 +486,11 @@ def members_of(state: State, nodes: tuple[NodeId, ...]) -> tuple[NodeId, ...]:
     return tuple([node for node in nodes if node not in forgotten])
 
 
+def reach_deadline(state: State) -> int:
+    """ms; until then a copy from the log waits for those who weren't reached since the start (B1.9)."""
+    return state.started_at + state.view.node_timeout_ms
+
+
 def reachable(state: State, nodes: Iterable[NodeId]) -> list[NodeId]:
     """Those of these ids that can be reached now, without this node."""
     up = state.up_set

@@ -28,6 +28,7 @@ WITH_LOG = {
     396: "checker: a client that went away while its node was about to crash",
     411: "checker: RETRY 0 in doubt under an id that its ADDJOB never told",
     479: "simulator: a node that died before it took a connection in left its dialer waiting for ever",
+    645: "a job of one copy was offered before the node had reached whoever knew of its ack",
     1009: "checker: copies of nodes that were never all there at once",
     3040: "checker: an end that was undone by a crash before it was written",
     2030: "checker: an end that expired while its log was written",

@@ -571,6 +571,33 @@ def test_a_replayed_copy_of_one_holder_waits_for_members_if_the_store_isnt_intac
         assert state_name(node, id_) == "queued"
 
 
+def test_a_replayed_copy_asks_as_soon_as_its_holders_were_reached() -> None:
+    """B1.9: whatever other members do."""
+    node, _ = restarted(is_intact=True, cut=(B, C))
+    node.advance(100)
+    node.see(view(up=(C,), cut=(B,)))
+    node.advance(100)
+    assert node.told_to(msg.WillQueue) == []
+    node.see(view(up=(B,), cut=(C,)))
+    node.advance(2 * STEP_MS)
+    assert node.told_to(msg.WillQueue) == [B]
+
+
+def test_a_store_that_isnt_intact_asks_as_soon_as_all_members_were_reached() -> None:
+    before = Node()
+    id_ = before.add()
+    node = started_again(before, is_intact=False, cut=(B, C))
+    node.advance(100)
+    node.see(view(up=(B,), cut=(C,)))
+    node.advance(100)
+    assert node.told_to(msg.WillQueue) == []
+    node.see(view(up=(B, C)))
+    node.advance(0)
+    assert sorted(node.told_to(msg.WillQueue)) == [B, C]
+    node.hear(C, msg.DelJob(id_, Reason.ACKED, (A,), (A, C)))
+    assert node.get() == []
+
+
 def test_a_replayed_copy_of_a_node_that_was_forgotten_waits_till_it_is_met() -> None:
     """B2.8: what was done meanwhile nobody tells it any more."""
     node, id_ = restarted(is_intact=True, cut=(B,), is_forgotten=True)
