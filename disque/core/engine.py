@@ -120,6 +120,7 @@ class Engine:
             view=view,
             started_at=now_ms,
         )
+        self._is_restored = False  # and no time has passed since
         self._queue_sweep = _QueueSweep()
         wake(self.state, self._queue_sweep, now_ms + limits.queue_sweep_ms)
         self._see(view)
@@ -139,6 +140,9 @@ class Engine:
         """Time has come to now_ms; fires what is due, at most `wakeups_a_turn` timers. Never goes back."""
         state = self.state
         state.now_ms = max(state.now_ms, now_ms)
+        if self._is_restored:
+            self._is_restored = False
+            state.started_at = state.now_ms  # to read the log may have taken long
         for _ in range(state.limits.wakeups_a_turn):
             item = state.agenda.pop_due(state.now_ms)
             if item is None:
@@ -247,6 +251,7 @@ class Engine:
         yield from returning.restore_quarantine(self.state)
         yield from restoring.finish_restoring(self.state)
         yield from restoring.queue_again(self.state, queued)
+        self._is_restored = True
 
     def set_logged(self, is_logged: bool) -> None:
         """Whether records are stored: then leases are among them; if not, none are made any more."""

@@ -425,7 +425,7 @@ class State:
     claim_clock: int = 0
     last_stamp: int = 0
     last_ctime: int = 0
-    started_at: int = 0
+    started_at: int = 0  # ms; the log has been read
     reached: dict[NodeId, None] = attrs.Factory(dict)  # peers reached in this boot (B1.9)
     counts: Counts = attrs.Factory(Counts)
     ready: Ready = attrs.Factory(Ready)

@@ -571,6 +571,14 @@ def test_a_replayed_copy_of_one_holder_waits_for_members_if_the_store_isnt_intac
         assert state_name(node, id_) == "queued"
 
 
+def test_the_wait_for_holders_begins_when_the_log_has_been_read() -> None:
+    node, id_ = restarted(is_intact=True, cut=(B,))
+    node.leap(10 * NODE_TIMEOUT_MS)
+    assert state_name(node, id_) == "active"
+    node.advance(2 * NODE_TIMEOUT_MS)
+    assert state_name(node, id_) == "queued"
+
+
 def test_a_replayed_copy_asks_as_soon_as_its_holders_were_reached() -> None:
     """B1.9: whatever other members do."""
     node, _ = restarted(is_intact=True, cut=(B, C))
