@@ -32,6 +32,9 @@ WITH_LOG = {
     1009: "checker: copies of nodes that were never all there at once",
     3040: "checker: an end that was undone by a crash before it was written",
     2030: "checker: an end that expired while its log was written",
+    729: "checker: the same, told by an answer",
+    846: "simulator: a whisper brought a copy whose body lay in the log alone",
+    3033: "simulator: the same",
 }
 
 

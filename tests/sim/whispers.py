@@ -10,10 +10,12 @@ import random
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import attrs
+
 from disque.core import messages as msg
 from disque.core import wire
 from disque.core.copies import facts_of
-from disque.core.job import Job, JobSpec, JobState, Reason
+from disque.core.job import Job, JobSpec, JobState, Paged, Reason
 from disque.core.jobid import JobId
 from tests.sim import adapter
 
@@ -52,6 +54,8 @@ def whisper(world: World, target: Node, dice: random.Random, job: JobId | None =
     speaker = dice.choice(speakers)
     kind = dice.choice(list(_MAKERS))
     message = _MAKERS[kind](state, speaker, job)
+    if isinstance(message, msg.WITH_BODY):
+        message = _with_body(target, message)
     if message is None or (job in state.adding and kind in _NOT_WHILE_WAITING):
         return
     (message,) = wire.decode(wire.encode([message]))
@@ -128,6 +132,15 @@ def _copy_of(kind: type[Any], state: State, entry: Job) -> msg.Message:
     body, facts = entry.body or b"", facts_of(state, entry)
     copy: msg.Message = kind(entry.id, entry.live_spec, entry.ctime, body, facts)
     return copy
+
+
+def _with_body(target: Node, message: msg.ReplJob | msg.YourJobs | msg.Move) -> msg.Message | None:
+    """The same with a body that the receiver's log alone has; None if the log can't give it."""
+    if not isinstance(message.body, Paged):
+        return message
+    assert target.broker.bodies is not None
+    body = target.broker.bodies(message.body)
+    return None if body is None else attrs.evolve(message, body=body)
 
 
 def _got_job(state: State, speaker: Node, job: JobId) -> msg.Message | None:
