@@ -16,7 +16,7 @@ from cluster.membership import MembershipConfig
 from cluster.nodeid import NodeId, node_id_from_bytes
 from cluster.ready import Identity
 from disque.broker import Broker, BrokerSettings
-from disque.core.job import Job, JobState
+from disque.core.job import Job, JobState, Paged
 from disque.core.jobid import JobId
 from disque.core.limits import Limits
 from disque.core.messages import Message
@@ -160,12 +160,14 @@ def _is_dequeued(entry: Job) -> bool:
     return is_active and spec is not None and not spec.retry_ms and entry.ask_at >= entry.expires_at
 
 
-def body_of(state: State, job: bytes) -> bytes | None:
-    """The body of a live copy."""
-    entry = state.jobs.get(JobId(job))
+def body_of(node: Node, job: bytes) -> bytes | None:
+    """The body of a live copy, read from the log if it lies there alone; None if it can't be read."""
+    entry = state_of(node).jobs.get(JobId(job))
     body = None if entry is None else entry.body
-    # one that lies in the log alone was seen before
-    return body if isinstance(body, bytes) else None
+    if not isinstance(body, Paged):
+        return body
+    assert node.broker.bodies is not None
+    return node.broker.bodies(body)
 
 
 def job_ids(state: State) -> list[bytes]:

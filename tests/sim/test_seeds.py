@@ -31,10 +31,15 @@ WITH_LOG = {
     645: "a job of one copy was offered before the node had reached whoever knew of its ack",
     1009: "checker: copies of nodes that were never all there at once",
     3040: "checker: an end that was undone by a crash before it was written",
+    1580: "checker: an end that was seen before the delivery of the turn before it",
     2030: "checker: an end that expired while its log was written",
     729: "checker: the same, told by an answer",
     846: "simulator: a whisper brought a copy whose body lay in the log alone",
+    1454: "simulator: the same",
+    2041: "simulator: the same",
     3033: "simulator: the same",
+    1049: "simulator: what was paged out before it was seen had no life, so no orders",
+    1395: "simulator: the same",
 }
 
 

@@ -159,7 +159,7 @@ class Watch:
 
     def whispered_end(self, node: Node, job: bytes) -> None:
         """A peer will tell a node of an end that nobody ordered."""
-        life = self.ledger.learn(job, adapter.body_of(adapter.state_of(node), job))
+        life = self.ledger.learn(job, adapter.body_of(node, job))
         if life is not None:
             life.orders.append((self.world.now, "whisper", node.index))
 
@@ -420,7 +420,7 @@ class Watch:
         found(checks.s11_expiry_falls(job, before, after))
         found(checks.s9_may_be_queued(job, after, node.local_ms))
         found(checks.s14_done_frees_body(job, after))
-        life = self.ledger.learn(job, adapter.body_of(adapter.state_of(node), job))
+        life = self.ledger.learn(job, adapter.body_of(node, job))
         delay = 0 if life is None else life.nack_delay_ms
         found(checks.s11_lease_is_bounded(job, after, node.local_ms, delay))
         if life is not None:

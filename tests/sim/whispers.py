@@ -138,8 +138,7 @@ def _with_body(target: Node, message: msg.ReplJob | msg.YourJobs | msg.Move) -> 
     """The same with a body that the receiver's log alone has; None if the log can't give it."""
     if not isinstance(message.body, Paged):
         return message
-    assert target.broker.bodies is not None
-    body = target.broker.bodies(message.body)
+    body = adapter.body_of(target, message.id)
     return None if body is None else attrs.evolve(message, body=body)
 
 
