@@ -208,6 +208,20 @@ def test_a_move_that_returned_is_ours_after_a_replay() -> None:
     assert [each.id for each in after.get()] == [id_]
 
 
+def test_a_copy_without_claims_comes_back_beside_an_end_without_holders() -> None:
+    node = Node(view(up=(B, C), leaving=(A,)))
+    unknown = job_id(1)
+    node.do(cmd.AckJob((unknown,)))
+    node.do(cmd.AddJob(b"q", b"body", DAY_MS, replicate=2, retry_ms=RETRY_MS))
+    (waiting,) = node.state.adding
+    for records in (node.records, node.records[::-1]):
+        after = replayed(node, records)
+        assert (after.job(unknown).holders, after.job(waiting).claims) == ((), {})
+        after.see(UP)
+        after.hear(B, msg.Unknown(waiting, BOOT, 1))
+        assert after.job(waiting).claims == {B: (BOOT, 1, False)}
+
+
 def test_hand_outs_of_a_limited_job_are_counted_again() -> None:
     """M7: logged at dispatch."""
     node = Node()
