@@ -51,6 +51,7 @@ def add_peer(state: State, identity: Identity, remote_host: str) -> Peer:
         heard_at_ms=state.now_ms,
     )
     state.peers[peer.id] = peer
+    state.unmet.pop(peer.id, None)
     for meeting in list(state.meetings.values()):
         if meeting.expected == peer.id:
             meetings.end(state, meeting)

@@ -321,6 +321,7 @@ class Membership:
             self._state.dials,
             self._state.peers,
             self._state.meetings,
+            self._state.unmet,
         ):
             table.clear()
         self._state.forgotten_by.clear()
@@ -428,6 +429,7 @@ class Membership:
                 self._state.drained,
                 self._state.node_timeout_ms,
                 is_forgotten=bool(self._state.forgotten_by),
+                has_unmet=bool(self._state.unmet),
             )
         return self._state.view
 
@@ -513,6 +515,8 @@ class Membership:
             if known is not None:
                 suspicion.report(self._state, teller, known, entry)
             elif entry.id not in self._state.forgotten and entry.id != self._state.identity.id:
+                self._state.hear_of(entry.id)
                 meetings.invite(self._state, entry)
+        self._state.review_unmet()
 
     # Helpers: rest

@@ -41,6 +41,7 @@ def make_view(
     node_timeout_ms: int,
     *,
     is_forgotten: bool,
+    has_unmet: bool,
 ) -> ClusterView:
     """The picture for the rest of the node; members sorted by id."""
     members = {peer.id: _member(peer) for peer in peers.values()}
@@ -65,6 +66,7 @@ def make_view(
         drained=drained,
         node_timeout_ms=node_timeout_ms,
         is_forgotten=is_forgotten,
+        has_unmet=has_unmet,
     )
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from cluster import messages, roster
-from cluster.nodesfile import FORGOTTEN_MAX
+from cluster.nodesfile import FORGOTTEN_MAX, PEERS_MAX
 from cluster.ready import ClusterReady, ConnId, DialId, Identity, Note
 
 if TYPE_CHECKING:
@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from cluster.nodeid import NodeId
     from cluster.peer import Dice, Meeting, Peer
     from cluster.view import ClusterView
+
+UNMET_TIMEOUTS = (
+    4  # so many node timeouts after it was last told of, an unmet node is nobody's member
+)
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -34,6 +38,8 @@ class State:
     dials: dict[DialId, Peer | Meeting] = attrs.Factory(dict)  # under way
     links: dict[ConnId, Peer] = attrs.Factory(dict)  # dialed
     inbounds: dict[ConnId, Peer] = attrs.Factory(dict)  # accepted
+
+    unmet: dict[NodeId, int] = attrs.Factory(dict)  # others tell of them -> ms when last
 
     forgotten: dict[NodeId, bool] = attrs.Factory(dict)  # id -> everywhere?, oldest first
     forgotten_ids: frozenset[NodeId] = frozenset()
@@ -80,12 +86,27 @@ class State:
         """Tell the log."""
         self.ready.notes.append(Note(level, event, tuple(facts.items())))
 
+    def hear_of(self, node: NodeId) -> None:
+        """A peer tells of a node that isn't known here; over the bound it is as not told."""
+        if node in self.unmet or len(self.unmet) < PEERS_MAX:
+            if not self.unmet:
+                self.changed()
+            self.unmet[node] = self.now_ms
+
+    def review_unmet(self) -> None:
+        """Of whom nobody has told for UNMET_TIMEOUTS node timeouts nobody knows any more."""
+        oldest_ms = self.now_ms - UNMET_TIMEOUTS * self.node_timeout_ms
+        for node in [node for node, at_ms in self.unmet.items() if at_ms < oldest_ms]:
+            del self.unmet[node]
+            self.changed()
+
     def remember_forgotten(self, node: NodeId, *, everywhere: bool) -> None:
         """Add a tombstone; the oldest go over the bound."""
         peer = self.peers.get(node)
         if peer is not None and peer.has_left:
             self.drained |= {node}
         self.forgotten[node] = everywhere
+        self.unmet.pop(node, None)
         while len(self.forgotten) > FORGOTTEN_MAX:
             del self.forgotten[next(iter(self.forgotten))]
         self.forgotten_changed()

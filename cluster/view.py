@@ -43,6 +43,7 @@ class ClusterView:
     drained: frozenset[NodeId] = frozenset()
     # True if a member said that it has forgotten this node, and hasn't been linked with it since
     is_forgotten: bool = False
+    has_unmet: bool = False  # members tell of nodes that this one has never met
 
     @property
     def is_leaving(self) -> bool:

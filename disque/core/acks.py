@@ -25,7 +25,7 @@ from disque.core.ending import (
     finish,
     is_settled,
     learn_end,
-    may_return,
+    may_be_elsewhere,
     new_end,
     raise_reason,
     settle,
@@ -89,7 +89,7 @@ def remember_unknown(state: State, id_: JobId, reason: Reason) -> None:
 
     At a node that is alone only if a machine that was forgotten may come back with a copy.
     """
-    is_alone = state.view.size < 2 and not may_return(state.view)
+    is_alone = state.view.size < 2 and not may_be_elsewhere(state.view)
     if is_alone or id_ in state.jobs or _is_buried(state, id_):
         return
     dummy = new_end(state, id_, reason, holders=(), told=(), expires_at=id_expiry(state, id_))

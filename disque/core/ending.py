@@ -310,7 +310,7 @@ def dummy_answered(state: State, job: Job, peer: NodeId) -> None:
 
 def _end_dummy(state: State, job: Job) -> bool:
     """Forget it if all have answered, and there is surely nobody else; True if so."""
-    if may_return(state.view) or state.now_ms < _all_met_at(state):
+    if may_be_elsewhere(state.view) or state.now_ms < _all_met_at(state):
         return False
     answered = state.dummy_answers.get(job.id, {})
     others = [node for node in state.view.members if node != state.self_id]
@@ -327,12 +327,16 @@ def _all_met_at(state: State) -> int:
     return state.met_at + 2 * state.view.node_timeout_ms
 
 
-def may_return(view: ClusterView) -> bool:
-    """True while a machine that was forgotten may yet come back with its copies (M14)."""
-    return bool(view.forgotten - view.drained)
+def may_be_elsewhere(view: ClusterView) -> bool:
+    """True while somebody may have a copy who can't be asked (M14).
+
+    A machine that was forgotten may come back with it; a member that was cut off from the others when this node joined
+    is known to them alone.
+    """
+    return view.has_unmet or bool(view.forgotten - view.drained)
 
 
 def end_dummies(state: State) -> None:
-    """No forgotten machine can come back with a copy any more: dummies that waited for that alone end."""
+    """Nobody may have a copy any more who can't be asked: dummies that waited for that alone end."""
     for job in list(state.dummies.values()):
         _end_dummy(state, job)

@@ -61,7 +61,7 @@ from disque.core.ending import (
     done_due,
     end_dummies,
     finish,
-    may_return,
+    may_be_elsewhere,
     new_end,
     tombstone_due,
 )
@@ -132,7 +132,7 @@ class Engine:
         repair.repair_view_changed(state, before)
         leaving.leaving_view_changed(state)
         asking.inquiries_review(state)
-        if may_return(before) and not may_return(view):
+        if may_be_elsewhere(before) and not may_be_elsewhere(view):
             end_dummies(state)
         publishing.topics_view_changed(state, before)
 

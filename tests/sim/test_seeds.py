@@ -38,6 +38,7 @@ WITH_LOG = {
     1454: "simulator: the same",
     2041: "simulator: the same",
     3033: "simulator: the same",
+    1722: "an ack ended at a node that had joined during a cut and hadn't met the holder",
     1238: "no claims came back from the log as no holders, a tuple: TypeError",
     1499: "a store that isn't whole queued jobs of one holder before any peer was reached",
     1049: "simulator: what was paged out before it was seen had no life, so no orders",

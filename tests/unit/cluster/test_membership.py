@@ -575,6 +575,25 @@ def test_gossip_invites_only_nodes_that_are_well():
     assert (dial.host, dial.expected, dial.is_meet) == ("10.0.0.4", D, True)
 
 
+@pytest.mark.parametrize("ending", ["met", "forgotten", "no longer told of"])
+def test_who_joins_while_a_member_is_cut_off_knows_that_there_is_one(ending: str) -> None:
+    world = World()
+    nodes = world.mesh(2)
+    world.kill(nodes[1])
+    world.run(10_000)
+    newcomer = world.add("new")
+    world.meet(newcomer, nodes[0])
+    world.run(3_000)
+    assert newcomer.membership.view().has_unmet
+    assert len(newcomer.membership.view().members) == 2
+    if ending == "met":
+        world.restart(nodes[1])
+    else:
+        nodes[0].membership.forget(nodes[1].id, everywhere=ending == "forgotten")
+    world.run(30_000)
+    assert not any(node.membership.view().has_unmet for node in (nodes[0], newcomer))
+
+
 def test_tls_port_is_the_one_that_was_told_last():
     one = linked()
     for told in (7721, 7722, 0):

@@ -75,6 +75,7 @@ def view(
     boots: Mapping[NodeId, int] = {},
     sinces: Mapping[NodeId, int] = {},
     is_forgotten: bool = False,
+    has_unmet: bool = False,
 ) -> ClusterView:
     """A view: `up` can be reached, `cut` just lost its link, `suspect` is silent for long."""
     is_suspect, is_leaving = list(suspect), list(leaving)
@@ -97,6 +98,7 @@ def view(
         node_timeout_ms=NODE_TIMEOUT_MS,
         drained=frozenset(drained),
         is_forgotten=is_forgotten,
+        has_unmet=has_unmet,
     )
 
 

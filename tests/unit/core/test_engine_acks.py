@@ -488,6 +488,26 @@ def test_a_dummy_doesnt_end_by_answers_while_a_machine_is_forgotten() -> None:
     assert state_name(node, id_) == "dummy"
 
 
+def test_a_dummy_waits_for_members_that_only_others_have_met() -> None:
+    node, id_ = node_with("dummy", view(up=(B,), has_unmet=True))
+    node.hear(B, msg.Unknown(id_, BOOT, 1))
+    node.advance(DAY_MS // 24)
+    assert state_name(node, id_) == "dummy"
+    node.see(view(up=(B, C)))
+    node.advance(100)
+    assert C in node.told_to(msg.SetAck)
+    node.hear(C, msg.Unknown(id_, BOOT, 1))
+    node.advance(2 * NODE_TIMEOUT_MS + 1)
+    assert state_name(node, id_) == "none"
+
+
+def test_a_dummy_ends_when_nobody_tells_of_unmet_members_any_more() -> None:
+    node, id_ = node_with("dummy", view(up=(B,), has_unmet=True))
+    node.hear(B, msg.Unknown(id_, BOOT, 1))
+    node.see(view(up=(B,)))
+    assert state_name(node, id_) == "none"
+
+
 def test_c3_3_a_machine_that_had_handed_everything_over_holds_up_no_dummy() -> None:
     node, id_ = node_with("dummy", view(up=(B, C), forgotten=(D,), drained=(D,)))
     for peer in (B, C):
