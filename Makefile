@@ -6,7 +6,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 SEEDS ?= 0..299
-LOG_SEEDS ?= 0..199
+LOG_SEEDS ?= 0..1999
 
 .DEFAULT_GOAL := help
 .PHONY: help run dev test sim jepsen mutants fuzz bench docs lint clean compile
@@ -20,7 +20,7 @@ run: $(VENV)/.installed compile  ## three nodes on 7711-7713 that know each othe
 test: $(VENV)/.installed-dev compile  ## all tests; ARGS="-k name" narrows them
 	@$(BIN)/python -m pytest $(ARGS)
 
-sim: $(VENV)/.installed-dev compile  ## the simulator; SEEDS=0..9999 for more than the 300 of CI, LOG_SEEDS likewise with logs
+sim: $(VENV)/.installed-dev compile  ## the simulator; SEEDS=0..9999 for more, LOG_SEEDS likewise with logs; CI takes 200 of these
 	@$(BIN)/python -m tests.sim --seeds $(SEEDS) --jobs $$(getconf _NPROCESSORS_ONLN)
 	@$(BIN)/python -m tests.sim --seeds $(LOG_SEEDS) --events 5000 --log --jobs $$(getconf _NPROCESSORS_ONLN)
 
