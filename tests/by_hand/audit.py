@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 SERVICES = ("pypi", "osv")  # where advisories are; the first that knows anything counts
-PATIENCE_S = 120.0
+PATIENCE_S = 60.0
 
 
 def main() -> int:
@@ -31,6 +31,7 @@ def main() -> int:
             return skip("pip-audit can't be installed")
         for service in SERVICES:
             words = ["--format", "json", "--progress-spinner", "off", "--no-deps", "--disable-pip"]
+            words += ["--timeout", "5"]
             told = run(
                 [
                     str(home / "venv/bin/pip-audit"),
