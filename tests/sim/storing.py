@@ -73,8 +73,15 @@ class Storing:
         records = [*turns, *parts, *adapter.state_of(self.node).ready.records]
         return {record.id: None for record in records if record.id is not None}
 
+    def unsafe_ids(self) -> dict[bytes, None]:
+        """What a crash may still undo: not written, or, while a sync fails, written for nothing."""
+        parts = self._turn.parts if self._turn is not None and self.is_held else []
+        records = [record for part in parts for record in part.batch.records]
+        written = {record.id: None for record in records if record.id is not None}
+        return self.unwritten_ids() | written
+
     def look_later(self, jobs: dict[bytes, None]) -> None:
-        """What memory says of these isn't written yet, so that a crash may undo it: look at them after another turn."""
+        """A crash may undo what memory says of these: look at them after another turn."""
         self._unlooked |= jobs
 
     def touched_ids(self) -> dict[bytes, None]:

@@ -31,6 +31,7 @@ WITH_LOG = {
     645: "a job of one copy was offered before the node had reached whoever knew of its ack",
     1009: "checker: copies of nodes that were never all there at once",
     3040: "checker: an end that was undone by a crash before it was written",
+    2183: "checker: an end that was undone by a crash while its sync failed",
     1580: "checker: an end that was seen before the delivery of the turn before it",
     2030: "checker: an end that expired while its log was written",
     729: "checker: the same, told by an answer",

@@ -220,9 +220,9 @@ class Watch:
         self._see_aside(node)
         self._see_forgotten(node)
         touched, self.touched = self.touched, {}
-        if node.storing is not None and (unwritten := node.storing.unwritten_ids()):
-            node.storing.look_later({job: None for job in touched if job in unwritten})
-            touched = {job: None for job in touched if job not in unwritten}
+        if node.storing is not None and (unsafe := node.storing.unsafe_ids()):
+            node.storing.look_later({job: None for job in touched if job in unsafe})
+            touched = {job: None for job in touched if job not in unsafe}
         for job in touched:
             self._look(node, job)
         for connection, reply in batch.replies:
