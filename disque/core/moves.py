@@ -25,12 +25,12 @@ from disque.core.state import (
     OpenMove,
     Peer,
     State,
-    is_willing,
     peer_of,
     record,
     send,
     wake,
 )
+from disque.core.willing import is_willing
 
 _BOOTS_MAX = 8  # pairs of boots, ours and a source's, whose numbers are remembered
 

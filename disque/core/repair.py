@@ -18,12 +18,12 @@ from disque.core.state import (
     Repairer,
     State,
     is_counted,
-    is_willing,
     members_of,
     salted,
     send,
     wake,
 )
+from disque.core.willing import is_willing
 
 _OPEN_MAX = 256
 _SCAN_MAX = 2_000  # jobs looked at in one step of a sweep

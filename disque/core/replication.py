@@ -46,15 +46,13 @@ from disque.core.state import (
     copy_count,
     fail,
     is_counted,
-    is_willing,
-    note_refusal,
     peer_of,
     reply,
     salted,
     send,
     wake,
-    willing_peers,
 )
+from disque.core.willing import is_willing, note_refusal, willing_peers
 
 _NO_NODES = "Not enough reachable nodes for the requested replication level"
 _TIMED_OUT = "Timeout reached before replicating to the requested number of nodes"

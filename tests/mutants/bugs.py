@@ -29,6 +29,7 @@ from disque.core import (
     replication,
     requeue,
     returning,
+    willing,
 )
 from disque.core import commands as cmd
 from disque.core import messages as msg
@@ -338,7 +339,7 @@ def target_of_mine(state: State, one: core_state.Repair) -> NodeId | None:
     rest = [
         node
         for node in state.up
-        if node not in one.job.holders and core_state.is_willing(state, node, one.job.queue)
+        if node not in one.job.holders and willing.is_willing(state, node, one.job.queue)
     ]
     at = sorted([state.self_id, *rest]).index(state.self_id)
     return sorted(rest)[at % len(rest)] if rest else found
@@ -347,7 +348,7 @@ def target_of_mine(state: State, one: core_state.Repair) -> NodeId | None:
 # The cluster
 
 
-_willing = core_state.is_willing
+_willing = willing.is_willing
 
 
 def lost_once_is_lost(state: State, node: NodeId, queue: bytes) -> bool:

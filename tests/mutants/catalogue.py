@@ -358,8 +358,8 @@ _CLUSTER: Mapping[str, Bug] = {
     "lost-once": Bug(
         "a peer that was away gets no copies any more",
         (
-            _core("state.is_willing", bugs.lost_once_is_lost),
-            _core("state.willing_peers", bugs.all_but_the_lost),
+            _core("willing.is_willing", bugs.lost_once_is_lost),
+            _core("willing.willing_peers", bugs.all_but_the_lost),
         ),
         ("latency", "Q4", "availability"),
         ("latency",),

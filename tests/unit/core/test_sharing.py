@@ -6,7 +6,8 @@ from disque.core import commands as cmd
 from disque.core import messages as msg
 from disque.core.job import NO_CLAIMS
 from disque.core.sharing import intern_claims, intern_nodes, join_claim
-from disque.core.state import copy_count, note_refusal, willing_peers
+from disque.core.state import copy_count
+from disque.core.willing import note_refusal, willing_peers
 from tests.unit.core.builders import BOOT, A, B, C, Node, view
 
 
