@@ -290,6 +290,8 @@ def check(state: State) -> None:
         if job.state is JobState.QUEUED:
             queued.setdefault(job.queue, []).append(job)
         _check_job(state, job)
+        if not job.is_done:
+            _check_claim(state, job)
     assert by_state == state.by_state, f"counted {by_state}, kept {state.by_state}"
     assert body_bytes == state.body_bytes, f"counted {body_bytes}, kept {state.body_bytes}"
     assert paged_bytes == state.paged_bytes, f"counted {paged_bytes}, kept {state.paged_bytes}"
@@ -301,6 +303,14 @@ def check(state: State) -> None:
     assert not queued, f"in no queue: {queued}"
     _check_tallies(state)
     _check_waits(state)
+
+
+def _check_claim(state: State, job: Job) -> None:
+    """A copy that lives has its node's claim: whoever asks is told so, and it counts (M3)."""
+    if job.retry_ms and job.state in (JobState.ACTIVE, JobState.QUEUED):
+        assert state.self_id in job.claims, (
+            f"{job.id!r} is {job.state.name} and no copy of this node"
+        )
 
 
 def _check_tallies(state: State) -> None:

@@ -64,10 +64,7 @@ def active_due(state: State, job: Job) -> None:
             book(state, job)
             return
     if job.id in state.asks:
-        if now >= state.asks[job.id].deadline:
-            conclude(state, job)
-        else:
-            book(state, job)
+        _wait_on(state, job, state.asks[job.id])
     elif is_paused_in(state, job.queue):
         job.ask_at = now + (job.retry_ms or PAUSED_RETRY_0_MS)
         book(state, job)
@@ -94,10 +91,26 @@ def _ask(state: State, job: Job) -> None:
     if state.now_ms < turn:
         wake(state, job, min(turn, job.expires_at))
         return
-    state.asks[job.id] = Ask(dict.fromkeys(targets), state.now_ms + limits.ask_wait_ms)
     job.word_at = state.now_ms
+    _put_question(state, job, targets, is_last=not job.is_unsure)
+
+
+def _put_question(state: State, job: Job, targets: list[NodeId], *, is_last: bool) -> None:
+    until = state.now_ms + state.limits.ask_wait_ms
+    state.asks[job.id] = Ask(dict.fromkeys(targets), until, is_last)
     send(state, targets, msg.WillQueue(job.id, facts_of(state, job)))
     book(state, job)
+
+
+def _wait_on(state: State, job: Job, ask: Ask) -> None:
+    """Some haven't answered yet. After a restart they are asked twice: an answer may have gone to the life before."""
+    silent = reachable(state, tuple(ask.pending))
+    if state.now_ms < ask.deadline:
+        book(state, job)
+    elif silent and not ask.is_last:
+        _put_question(state, job, silent, is_last=True)
+    else:
+        conclude(state, job)
 
 
 def _who_may_know(state: State, job: Job) -> tuple[NodeId, ...]:

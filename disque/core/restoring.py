@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from disque.core.copies import free_body, insert, remove, set_burials, shift
+from disque.core.copies import claim_copy, free_body, insert, remove, set_burials, shift
 from disque.core.delivery import book, enqueue, may_queue
 from disque.core.ending import boot_of, forget_tombstone, keep_tombstone
 from disque.core.job import Burials, Event, Job, JobSpec, JobState, Reason
@@ -171,6 +171,10 @@ def finish_restoring(state: State) -> Iterator[None]:
             remove(state, job)
             record(state, "gone", job.id)
         else:
+            if job.retry_ms and state.self_id not in job.claims:
+                claim_copy(
+                    state, job
+                )  # was to be held by peers alone, but is all that is left of the ADDJOB here
             _clamp(state, job)
 
 

@@ -49,7 +49,8 @@ class Recorder:
         self._processes: dict[str, int] = {}
         self._faults: dict[int, dict[str, Any]] = {}  # open ones by id
         self._faults_made = 0
-        self._early: dict[str, None] = {}  # ids not yet answered that a whisper ended
+        self._early: dict[str, None] = {}  # ids no client had heard of that a whisper ended
+        self._heard: dict[str, None] = {}
 
     def _add(
         self,
@@ -99,6 +100,8 @@ class Recorder:
             self._retire(name)
         else:
             self._add(process, OK, f, outcome, node)
+            if f == "add":
+                self._heard[outcome["id"]] = None
 
     def _is_worked_on(self, job: str) -> bool:
         """Somebody ended it, was given it, or lost a copy of it, before its ADDJOB was answered."""
@@ -123,7 +126,7 @@ class Recorder:
         Nobody can order anything about an id that no client has heard of: then its ADDJOB tells of it.
         """
         life = self.world.watch.ledger.by_id.get(job.encode())
-        if life is not None and life.ok_at is None:
+        if life is not None and job not in self._heard:
             self._early[job] = None
         else:
             self.ordered("cancel", node, {"ids": [job]})

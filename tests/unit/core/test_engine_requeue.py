@@ -537,8 +537,12 @@ def test_a_replayed_copy_isnt_offered_before_its_asks_were_answered_or_timed_out
     node, id_ = restarted(is_intact=True, up=(B,))
     node.advance(100)
     assert state_name(node, id_) == "active"
-    node.advance(STEP_MS + ASK_WAIT_MS)
-    assert node.told_to(msg.WillQueue) == [B]
+    node.advance(ASK_WAIT_MS)
+    # an answer to the first question may have gone to the life before
+    assert node.told_to(msg.WillQueue) == [B, B]
+    assert state_name(node, id_) == "active"
+    node.advance(ASK_WAIT_MS)
+    assert node.told_to(msg.WillQueue) == [B, B]
     assert state_name(node, id_) == "queued"
 
 
@@ -554,7 +558,7 @@ def test_a_replayed_copy_of_a_store_that_isnt_intact_asks_all_members() -> None:
     """B1.9: whoever acked a one-holder job isn't in H."""
     node, id_ = restarted(is_intact=False, up=(B, C))
     node.advance(1_100)
-    assert sorted(node.told_to(msg.WillQueue)) == [B, C]
+    assert set(node.told_to(msg.WillQueue)) == {B, C}
     node.hear(C, msg.SetAck(id_, Reason.ACKED, (C,), (C,), DAY_MS))
     assert node.get() == []
 
@@ -587,8 +591,8 @@ def test_a_replayed_copy_asks_as_soon_as_its_holders_were_reached() -> None:
     node.advance(100)
     assert node.told_to(msg.WillQueue) == []
     node.see(view(up=(B,), cut=(C,)))
-    node.advance(2 * STEP_MS)
-    assert node.told_to(msg.WillQueue) == [B]
+    node.advance(STEP_MS)
+    assert set(node.told_to(msg.WillQueue)) == {B}
 
 
 def test_a_store_that_isnt_intact_asks_as_soon_as_all_members_were_reached() -> None:
@@ -619,8 +623,8 @@ def test_a_replayed_copy_of_a_node_that_was_forgotten_waits_till_it_is_met() -> 
 
 def test_a_forgotten_node_asks_the_holders_that_still_know_it() -> None:
     node, id_ = restarted(is_intact=True, up=(B,), cut=(C,), is_forgotten=True)
-    node.advance(STEP_MS + ASK_WAIT_MS + 100)
-    assert node.told_to(msg.WillQueue) == [B]
+    node.advance(STEP_MS + 2 * ASK_WAIT_MS + 100)
+    assert set(node.told_to(msg.WillQueue)) == {B}
     assert state_name(node, id_) == "queued"
 
 
