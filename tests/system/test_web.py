@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import html
 import json
 import socket
@@ -350,9 +351,12 @@ def test_a_name_that_others_can_point_here_is_refused(visitor: Visitor) -> None:
 )
 def test_nonsense_disturbs_nobody(node: Node, visitor: Visitor, data: bytes) -> None:
     with socket.create_connection(("127.0.0.1", visitor.port), timeout=10) as sock:
-        sock.sendall(data)
-        sock.shutdown(socket.SHUT_WR)
-        answer = sock.makefile("rb").read()
+        answer = b""
+        # it may close as soon as it has seen enough, with the rest unread
+        with contextlib.suppress(OSError):
+            sock.sendall(data)
+            sock.shutdown(socket.SHUT_WR)
+            answer = sock.makefile("rb").read()
     assert b" 200 " not in answer[:20]
     assert visitor.get("/health").text == "ok\n"
     assert "Traceback" not in node.complaints()
