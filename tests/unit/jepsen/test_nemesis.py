@@ -14,6 +14,7 @@ from jepsen.history import INFO, NEMESIS
 from jepsen.hosts.base import CUT, KILL, PAUSE, Hosts, HostsError, Link, all_links
 from jepsen.nemesis.field import Fault, Field, Kind, Proof
 from jepsen.nemesis.grudges import GRUDGES
+from jepsen.nemesis.membership import bring_back
 from jepsen.nemesis.network import Partition, partition
 from jepsen.nemesis.process import Kill, Pause
 from jepsen.nemesis.runner import Nemesis
@@ -204,3 +205,32 @@ def test_a_fault_has_what_the_checkers_read() -> None:
     }
     assert isinstance(partition("one-way"), Partition)
     assert "one-way" in partition("one-way").needs
+
+
+@attrs.define(eq=False)
+class JoiningHosts(PaperHosts):
+    """Nodes may join."""
+
+    async def join(self, node: str, through: str) -> None:
+        assert node != through
+
+
+@attrs.define(eq=False)
+class CutField(Field):
+    """A cut keeps views from being full: it ends during the second wait, and the third one sees them full."""
+
+    waits: int = 0
+
+    async def wait_full_view(self, nodes: Collection[str], within_s: float) -> bool:  # noqa: ARG002
+        self.waits += 1
+        if self.waits == 2:
+            self.cuts.clear()
+        return self.waits == 3
+
+
+async def test_a_join_waits_for_its_proof_till_cuts_of_other_faults_have_ended() -> None:
+    for cuts, waits in (({7: (("n1", "n2"),)}, 3), ({}, 1)):
+        field = CutField(cast(Hosts, JoiningHosts()), random.Random(1), cuts=cuts)
+        field.gone["n3"] = None
+        proof = await bring_back(field, "n3")
+        assert (field.waits, proof.is_proven) == (waits, waits == 3)
