@@ -221,7 +221,7 @@ class CutField(Field):
 
     waits: int = 0
 
-    async def wait_full_view(self, nodes: Collection[str], within_s: float) -> bool:  # noqa: ARG002
+    async def wait_full_view(self, nodes: Collection[str], within_s: float) -> bool:
         self.waits += 1
         if self.waits == 2:
             self.cuts.clear()
