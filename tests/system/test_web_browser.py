@@ -234,9 +234,13 @@ def test_dead_letters_are_revived_and_cancelled(node: Node, open_page: Callable[
 def test_keyboard_alone(node: Node, open_page: Callable[..., Page]) -> None:
     add(node, "q", "x")
     page = open_page("/queue?name=q")
+    wait_live(page)
     page.keyboard.press("Tab")
     expect(page.get_by_role("link", name="Skip to content")).to_be_focused()
     page.keyboard.press("Enter")
+    page.wait_for_function(
+        "location.hash && document.activeElement.textContent != 'Skip to content'"
+    )
     page.keyboard.press("Tab")
     expect(page.get_by_role("button", name="Run", exact=True)).to_be_focused()
     page.keyboard.press("Tab")
