@@ -69,6 +69,7 @@ class Stomp:
     def __init__(self, shell: Shell) -> None:
         self._shell = shell
         self._talks: dict[ClientId, Talk] = {}
+        self._has_talks = trio.Event()
         self._tails = Tails()
         self._server = b"disque-broker/" + disque.__version__.encode()
 
@@ -105,6 +106,7 @@ class Stomp:
 
         talk = Talk(client, Session(around, shell.clock.now_ms()), client.decoder, hear)
         self._talks[client.id] = talk
+        self._has_talks.set()
         client.on_flushed = lambda: self._flushed(talk)
 
     def execute(self, client: Client, request: Frame) -> None:
@@ -279,9 +281,12 @@ class Stomp:
     # Time
 
     async def run(self) -> None:
-        """See to the timers of all sessions, for ever."""
+        """See to the timers of all sessions, for ever; nothing wakes while there are none."""
         shell = self._shell
         while True:
+            if not self._talks:
+                self._has_talks = trio.Event()
+                await self._has_talks.wait()
             await trio.sleep(TICK_S)
             now_ms = shell.clock.now_ms()
             for talk in list(self._talks.values()):
