@@ -150,6 +150,7 @@ def purge_here(
             _cancel(state, aside, is_ordered=True)
     tally, queue = state.tallies.get(name, Tally()), state.queues.get(name)
     count = tally.delivered + tally.delayed + (0 if queue is None else len(queue))
+    state.last_ctime = max(state.now_ms * 1_000_000, state.last_ctime)
     purge_step(state, Purge(name, state.last_ctime, is_final, asked))
     return count
 
@@ -204,8 +205,8 @@ def _purge_others(state: State, purge: Purge, left: int) -> None:
 
 
 def _purge_job(state: State, purge: Purge, job: Job) -> bool:
-    """Cancel a job, unless it was added at this node after the order came."""
-    if job.ctime > purge.ctime and is_made_by(job.id, state.self_id):
+    """Cancel a job, unless it was added at this node after the order came, in this life."""
+    if purge.ctime < job.ctime <= state.last_ctime and is_made_by(job.id, state.self_id):
         return False
     _cancel(state, job, is_ordered=True)
     return True

@@ -287,7 +287,7 @@ class Purge:
     """A purge under way: bounded steps through the queue, then over all that is here (B9.4)."""
 
     queue: bytes
-    ctime: int  # what is added here later is spared
+    ctime: int  # ms x 1,000,000; what is added here later is spared
     is_final: bool  # the queue goes, too
     asked: Inquiry | None  # of this node's client, who is answered once the queue is empty
     place: Place = (0, 0, JobId(b""))  # in the queue, where to go on

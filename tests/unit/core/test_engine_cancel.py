@@ -405,7 +405,7 @@ def filled(count: int, queue: bytes = b"q") -> Node:
     for n in range(count):
         add = cmd.AddJob(queue, b"", 0, replicate=1, retry_ms=RETRY_MS)
         node.engine.command(ClientId(n + 100), add)
-    node.engine.take_ready()
+    node.records += node.engine.take_ready().records
     return node
 
 
@@ -420,6 +420,20 @@ def test_b9_4_a_large_queue_goes_in_bounded_steps_and_the_answer_comes_when_it_i
         node.advance(1)
     assert node.replies == [(ClientId(1), [25_000, 1, 0])]
     assert node.do(cmd.QLen(b"q")) == [1]
+    node.advance(100)
+    assert list(node.state.jobs) == [later]
+
+
+@pytest.mark.parametrize("clock_ms", [0, 5_000, -5_000])
+def test_b9_4_a_purge_after_a_restart_takes_what_was_added_before_it(clock_ms: int) -> None:
+    """Wherever the wall clock stands then."""
+    before = filled(1_200)
+    node = Node(boot=BOOT + 1, since=BOOT, now_ms=before.now_ms + clock_ms, seed=1)
+    for record in before.records:
+        node.engine.restore(record)
+    node.engine.restored()
+    node.do(cmd.QPurge(b"q"))
+    later = node.add()
     node.advance(100)
     assert list(node.state.jobs) == [later]
 
