@@ -17,9 +17,8 @@ if TYPE_CHECKING:
     from cluster.peer import Dice, Meeting, Peer
     from cluster.view import ClusterView
 
-UNMET_TIMEOUTS = (
-    4  # so many node timeouts after it was last told of, an unmet node is nobody's member
-)
+# So many node timeouts after it was last told of, an unmet node is nobody's member.
+UNMET_TIMEOUTS = 4
 
 
 @attrs.define(eq=False, kw_only=True)

@@ -58,9 +58,8 @@ _NO_NODES = "Not enough reachable nodes for the requested replication level"
 _TIMED_OUT = "Timeout reached before replicating to the requested number of nodes"
 _STEP_MAX_MS = 2_000
 _LATE_MS = 10  # a timer that fires later than so: this node was busy
-_UNHEARD_MAX_MS = (
-    500  # how long an ADDJOB puts up with that, and with a peer that confirms other copies
-)
+# How long an ADDJOB puts up with that, and with a peer that confirms other copies.
+_UNHEARD_MAX_MS = 500
 
 
 def add_job(state: State, client: ClientId, command: cmd.AddJob) -> None:

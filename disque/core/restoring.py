@@ -172,9 +172,8 @@ def finish_restoring(state: State) -> Iterator[None]:
             record(state, "gone", job.id)
         else:
             if job.retry_ms and state.self_id not in job.claims:
-                claim_copy(
-                    state, job
-                )  # was to be held by peers alone, but is all that is left of the ADDJOB here
+                # It was to be held by peers alone, but is all that is left of the ADDJOB here
+                claim_copy(state, job)
             _clamp(state, job)
 
 

@@ -344,13 +344,12 @@ class State:
     now_ms: int
     view: ClusterView
 
-    # Whose oldest entry goes when they are full is an OrderedDict: a dict finds its first one ever later
     jobs: dict[JobId, Job] = attrs.Factory(dict)  # live copies, done entries, dummies
     undone: dict[JobId, Job] = attrs.Factory(dict)  # of those, done with holders but not settled
+    # Pools whose oldest entry goes when they are full are OrderedDicts: a dict finds its first one ever later
     dummies: OrderedDict[JobId, Job] = attrs.Factory(OrderedDict)  # of those, done without holders
-    spent: OrderedDict[JobId, Job] = attrs.Factory(
-        OrderedDict
-    )  # of those, RETRY 0 and dispatched: may be evicted
+    # of those, RETRY 0 and dispatched: may be evicted
+    spent: OrderedDict[JobId, Job] = attrs.Factory(OrderedDict)
     offered: dict[bytes, None] = attrs.Factory(
         dict
     )  # queues that gained a job another node asked for
@@ -379,9 +378,8 @@ class State:
     getting: dict[ClientId, GetWait] = attrs.Factory(dict)
     asks: dict[JobId, Ask] = attrs.Factory(dict)
     met_at: int = 0  # ms; when a member came that this node hadn't known
-    orders: OrderedDict[JobId, int] = attrs.Factory(
-        OrderedDict
-    )  # NACKs, ENQUEUEs: till when a lease is void
+    # NACKs, ENQUEUEs: ms till which a lease is void
+    orders: OrderedDict[JobId, int] = attrs.Factory(OrderedDict)
     ties: dict[tuple[JobId, NodeId], Tie] = attrs.Factory(dict)
     inquiries: dict[int, Inquiry] = attrs.Factory(dict)
     inquiry_of: dict[ClientId, int] = attrs.Factory(dict)
@@ -389,9 +387,8 @@ class State:
     scans: dict[int, Scan] = attrs.Factory(dict)
     scans_made: int = 0
     purges_made: int = 0
-    expired: OrderedDict[JobId, None] = attrs.Factory(
-        OrderedDict
-    )  # ids that ran out of time here, for WAITJOB
+    # ids that ran out of time here, for WAITJOB
+    expired: OrderedDict[JobId, None] = attrs.Factory(OrderedDict)
     short: dict[JobId, None] = attrs.Factory(
         dict
     )  # jobs that began with fewer copies than their aim
@@ -417,12 +414,10 @@ class State:
     up: tuple[NodeId, ...] = ()  # reachable peers, sorted
     up_set: frozenset[NodeId] = frozenset()
     staying: tuple[NodeId, ...] = ()  # of those, the ones that don't leave
-    hopeful: int = (
-        0  # peers that may yet store a copy: one whose link just broke may be back in time
-    )
-    refusing: dict[NodeId, int] = attrs.Factory(
-        dict
-    )  # ms; peers that said REFUSED, till when it counts
+    # peers that may yet store a copy: one whose link just broke may be back in time
+    hopeful: int = 0
+    # peers that said REFUSED -> ms till when it counts
+    refusing: dict[NodeId, int] = attrs.Factory(dict)
     claim_clock: int = 0
     last_stamp: int = 0
     last_ctime: int = 0
