@@ -24,7 +24,7 @@ from disque.core.copies import (
 )
 from disque.core.delivery import end_wait, finish_add
 from disque.core.job import DONE, MOVING, QUEUED, Event, Job, Reason
-from disque.core.jobid import JobId
+from disque.core.jobid import JobId, is_retried
 from disque.core.merge import union
 from disque.core.sharing import intern_nodes
 from disque.core.state import (
@@ -84,7 +84,7 @@ def new_end(
     A dummy asks all members even where a copy was dropped: others may have got one since.
     """
     if holders:
-        holders = end_absence(state, job, holders)
+        holders = _with_later_ones(state, job, holders)
     entry = Job(
         id=job,
         spec=None,
@@ -137,17 +137,30 @@ def learn_end(
         job.reason = reason_or(job.reason, said.reason)
     newcomers = tuple([node for node in said.holders if node not in job.holders])
     if newcomers:
-        newcomers = end_absence(state, job.id, newcomers)
+        if job.is_dummy:
+            newcomers = _with_later_ones(state, job.id, newcomers)
         job.holders = intern_nodes(state, union(job.holders, newcomers))
         if state.dummies.pop(job.id, None) is not None:
             state.dummy_answers.pop(job.id, None)
             state.undone[job.id] = job
-    told = union(job.told, said.told)
+    # A dummy doesn't know yet whom else a copy at its node went to: it counts as told once it has answered with them.
+    told = union(job.told, said.told) if said.holders else job.told
     if told is not job.told:
         job.told = intern_nodes(state, told)
     if (job.reason, job.holders, job.told) != was:
         record_end(state, job)
     return newcomers
+
+
+def _with_later_ones(state: State, job: JobId, holders: tuple[NodeId, ...]) -> tuple[NodeId, ...]:
+    """The first holders that we hear of, of a job of which there is no copy here: those whom a copy here went to, too.
+
+    At least once: those that a dropped copy knew (M21). At most once nothing is kept of a job that has moved on: if it
+    ever came here, any member may own it now (M20).
+    """
+    if is_retried(job):
+        return end_absence(state, job, holders)
+    return union(holders, state.view.members) if state.self_id in holders else holders
 
 
 def is_settled(state: State, job: Job) -> bool:

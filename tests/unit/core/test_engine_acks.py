@@ -127,6 +127,18 @@ def test_m21_an_ack_where_the_copy_was_dropped_asks_all_and_still_names_its_hold
     assert node.job(id_).told == (A, B)
 
 
+def test_m5_a_dummy_at_a_holder_isnt_told_until_it_has_named_its_holders() -> None:
+    """B dropped its copy, which knew C; then it was told of an ack and doesn't know yet that A has a copy."""
+    node, id_ = node_that_holds(B)
+    node.clear()
+    node.hear(B, msg.SetAck(id_, Reason.ACKED, (), (B,), DAY_MS))
+    (said,) = node.told(msg.GotAck, to=B)
+    assert (said.holders, said.told) == ((A, B), (A,))
+    node.hear(B, got_ack(id_, B, A, B, C, told=(A, B)))
+    assert node.told_to(msg.SetAck) == [C]
+    assert state_name(node, id_) == "done"
+
+
 def test_m21_at_most_once_leaves_no_memory_of_holders() -> None:
     node = Node(UP)
     once = node.add(retry_ms=0, replicate=1)

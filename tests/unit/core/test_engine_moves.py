@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from cluster.nodeid import NodeId
 from disque.core import commands as cmd
 from disque.core import messages as msg
 from disque.core.delivery import queue_of
@@ -296,6 +297,55 @@ def test_b9_3_an_ack_at_the_source_reaches_the_receiver() -> None:
     assert b.get() == []
     world.advance(3_000)
     assert world.registered() == [0, 0]
+
+
+def moved_on() -> tuple[World, JobId]:
+    """A has given the job to B and doesn't know for certain; B has given it on to C, for certain."""
+    world = World.of(A, B, C)
+    a, b, c = world.nodes.values()
+    id_ = a.add(retry_ms=0)
+    world.lose = lambda sender, _to, each: isinstance(each, msg.GotMove) and sender == B
+    a.hear(B, msg.NeedJobs(b"q", 1, True))
+    world.settle()
+    b.hear(C, msg.NeedJobs(b"q", 1, True))
+    world.settle()
+    assert [state_name(node, id_) for node in (a, b, c)] == ["moving", "none", "queued"]
+    return world, id_
+
+
+@pytest.mark.parametrize(
+    ("command", "at"), [(cmd.AckJob, A), (cmd.FastAck, A), (cmd.CancelJob, A), (cmd.CancelJob, B)]
+)
+def test_an_end_reaches_the_owner_of_a_job_that_moved_on(command: Any, at: NodeId) -> None:
+    """B9.3: B keeps nothing of the job, so nothing is settled until all members were told."""
+    world, id_ = moved_on()
+    a, b, c = world.nodes.values()
+    world.split((A, B), (C,))
+    world.nodes[at].do(command((id_,)), client=ClientId(9))
+    world.settle()
+    assert [state_name(node, id_) for node in (a, b)] == ["done", "done"], "C isn't told yet"
+    world.heal()
+    world.advance(3_000)
+    assert c.get() == []
+    assert world.registered() == [0, 0, 0]
+
+
+def test_a_cancel_that_found_nobody_at_first_reaches_the_owner_of_a_job_that_moved_on() -> None:
+    """M5: B has the end, but knows no holders yet: A can't settle by that word that C was told."""
+    world, id_ = moved_on()
+    a, b, c = world.nodes.values()
+    world.split((A,), (B,), (C,))
+    b.do(cmd.CancelJob((id_,)), client=ClientId(9))
+    world.settle()
+    world.advance(1_000)
+    assert [state_name(node, id_) for node in (a, b)] == ["moving", "dummy"]
+    world.split((A, B), (C,))
+    world.advance(3_000)
+    assert [state_name(node, id_) for node in (a, b)] == ["done", "done"], "C isn't told yet"
+    world.heal()
+    world.advance(3_000)
+    assert c.get() == []
+    assert world.registered() == [0, 0, 0]
 
 
 def test_u52_retry_0_jobs_on_two_nodes_both_reach_one_consumer_once() -> None:
