@@ -377,12 +377,19 @@ def q3_one_queued(job: bytes, copies: Mapping[str, Copy]) -> Found:
     return None
 
 
-def q4_copies_made_again(job: bytes, willing: int, copies: Mapping[str, Copy]) -> Found:
-    """Repair has brought each live job with RETRY > 0 to REPLICATE copies, or one at each willing node."""
+def q4_copies_made_again(
+    life: Life, now: int, willing: int, copies: Mapping[str, Copy], slack_ms: int
+) -> Found:
+    """Repair has brought each live job with RETRY > 0 to REPLICATE copies, or one at each willing node.
+
+    For the end of a job's life none are made, and its copies go one by one (B3.2).
+    """
+    if now >= life.added_at + life.command.ttl_ms - slack_ms:
+        return None
     live = {node: copy.replicate for node, copy in copies.items() if copy.is_live and copy.retry_ms}
     if len(live) < min(willing, max(live.values(), default=0)):
         return Violation(
-            "Q4", job, f"{willing} nodes are willing, copies and their REPLICATE: {live}"
+            "Q4", life.id, f"{willing} nodes are willing, copies and their REPLICATE: {live}"
         )
     return None
 

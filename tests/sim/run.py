@@ -239,7 +239,8 @@ def settle(world: World) -> None:
     for job, copies in copies_of.items():
         life = world.watch.ledger.by_id.get(job)
         if has_repair and life is not None and not life.knew:
-            world.watch.found(checks.q4_copies_made_again(job, nodes, copies))
+            last_ms = 2 * world.profile.node_timeout_ms
+            world.watch.found(checks.q4_copies_made_again(life, world.now, nodes, copies, last_ms))
     if world.is_reset_at_heal:
         for job, copies in copies_of.items():
             world.watch.found(checks.q2_holders_agree(job, copies))

@@ -207,13 +207,17 @@ def test_s13_finds_a_delivery_over_the_limit() -> None:
 
 
 def test_q4_finds_a_job_that_repair_left_short() -> None:
+    def found(willing: int, copies: dict[str, Copy], now: int = 2000) -> checks.Found:
+        return checks.q4_copies_made_again(life(), now, willing, copies, 4000)
+
     queued = copy("queued", replicate=2, retry_ms=1000)
-    assert checks.q4_copies_made_again(JOB, 2, {"n0": queued, "n1": copy("done")})
-    assert not checks.q4_copies_made_again(JOB, 1, {"n0": queued, "n1": copy("done")})
-    assert not checks.q4_copies_made_again(
-        JOB, 2, {"n0": queued, "n1": attrs.evolve(queued, kind="active")}
-    )
-    assert not checks.q4_copies_made_again(JOB, 2, {"n0": copy("queued", replicate=1, retry_ms=0)})
+    one_short = {"n0": queued, "n1": copy("done")}
+    assert found(2, one_short)
+    assert found(2, one_short, 56_999)
+    assert not found(2, one_short, 57_000), "for its last 4 s no copy is made"
+    assert not found(1, one_short)
+    assert not found(2, {"n0": queued, "n1": attrs.evolve(queued, kind="active")})
+    assert not found(2, {"n0": copy("queued", replicate=1, retry_ms=0)})
 
 
 def test_an_answer_that_never_comes_is_found() -> None:
