@@ -202,7 +202,7 @@ class _Reader:
             leaving=leaving,
             peers=tuple(peers),
             forgotten=tuple(self.forgotten.items()),
-            drained=frozenset(self.drained) & self.forgotten.keys(),
+            drained=frozenset(each for each in self.drained if each in self.forgotten),
             warnings=tuple(self.warnings),
         )
 

@@ -73,8 +73,14 @@ class Role(enum.IntEnum):
 
 
 # The members as names: CPython 3.11 takes ten times as long to find one in its class.
-WAITING, ACTIVE, QUEUED, MOVING, DONE = JobState
-NO_ROLE, DELIVERED, DELAYED = Role
+WAITING = JobState.WAITING
+ACTIVE = JobState.ACTIVE
+QUEUED = JobState.QUEUED
+MOVING = JobState.MOVING
+DONE = JobState.DONE
+NO_ROLE = Role.NONE
+DELIVERED = Role.DELIVERED
+DELAYED = Role.DELAYED
 
 
 class Reason(enum.IntEnum):

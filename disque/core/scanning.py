@@ -6,7 +6,7 @@ snapshots of unfinished scans are few and bounded; one that was dropped starts a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import islice
 
 from cluster.nodeid import NodeId
@@ -185,17 +185,24 @@ def on_pause(state: State, _peer: NodeId, said: msg.Pause) -> None:
     learn_pause(state, said.queue, said.stamp, said.node, said.flags & (PAUSE_IN | PAUSE_OUT))
 
 
+def _least_needed(pauses: Mapping[bytes, tuple[int, NodeId, int]]) -> bytes:
+    """The queue whose flags may be forgotten: the oldest one that has none, else the oldest."""
+    for queue, (_, _, flags) in pauses.items():
+        if not flags:
+            return queue
+    return next(iter(pauses))
+
+
 def learn_pause(state: State, name: bytes, stamp: int, node: NodeId, flags: int) -> None:
     """Flags of a queue for the whole cluster: the later writer wins; cleared clears the node's own, too (M18)."""
     ours, theirs = state.pauses.get(name), (stamp, node, flags)
-    if ours is not None and merge.pause(ours, theirs) is ours:
+    if ours is not None and merge.pause(ours, theirs) == ours:
         return
     state.pauses.pop(name, None)
     state.pauses[name] = theirs
     record(state, "pause", name, *theirs)
     if len(state.pauses) > state.limits.pauses_max:
-        cleared = (each for each, (_, _, kept) in state.pauses.items() if not kept)
-        del state.pauses[next(cleared, next(iter(state.pauses)))]
+        del state.pauses[_least_needed(state.pauses)]
     queue = state.queues.get(name)
     if queue is not None:
         queue.cluster_pause = flags

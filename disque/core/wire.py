@@ -297,10 +297,11 @@ MESSAGE_TYPES: tuple[type[Any], ...] = tuple(row[1] for row in _SCHEMA)
 
 def _encoder(fields: tuple[tuple[str, tuple[_Writes, _Reads]], ...]) -> _Writes:
     """What makes the list of fields of one kind of message."""
+    if len(fields) == 1:
+        get_one = attrgetter(fields[0][0])
+        return lambda _writer, message: [get_one(message)]
     get = attrgetter(*[name for name, _ in fields])
     writes = [(at, write) for at, (_, (write, _)) in enumerate(fields) if write is not _plain]
-    if len(fields) == 1:
-        return lambda _writer, message: [get(message)]
     if not writes:
         return lambda _writer, message: get(message)
 
