@@ -32,7 +32,6 @@ from disque.server.addresses import is_loopback, socket_host, socket_name
 from disque.server.connection import (
     ANSWERED_MAX_BYTES,
     KEPT_INPUT_MAX,
-    OUT_PAUSE_BYTES,
     Client,
 )
 from disque.server.crowd import Crowd
@@ -472,13 +471,14 @@ class Clients:
             had_waits = client.waits > 0
             while self.run(client):
                 await trio.lowlevel.checkpoint()
-            is_held = client.has_input and (
-                self.is_paused or client.backlog_bytes > OUT_PAUSE_BYTES
-            )
-            if client.waits or is_held:
+            is_stuck = client.has_input and (self.is_paused or not client.is_runnable)
+            if client.waits or is_stuck:
                 await self._wait_change(client)
-            elif not (had_waits or client.pending):
-                return  # else replies came while it ran, and what waited for them may run now
+            elif had_waits or client.pending:
+                # Replies came or left while it ran, and what waited for that may run now
+                await trio.lowlevel.checkpoint()
+            else:
+                return
 
     def _feed(self, client: Client, data: bytes) -> bool:
         try:

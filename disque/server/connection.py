@@ -263,7 +263,9 @@ class Client:
     def take_finished(self) -> bytes:
         """Hand over, joined, the replies up to the first open slot; give them to `send`, in this order."""
         slots = self.slots
-        self.answered_bytes = 0
+        if self.answered_bytes:
+            self.answered_bytes = 0
+            self.made_room()
         if not (slots or self.ahead):
             return b""
         parts, self.ahead = self.ahead, []

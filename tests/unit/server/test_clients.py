@@ -10,7 +10,7 @@ import trio.testing
 from cluster.nodeid import NodeId
 from disque.core import messages as msg
 from disque.server.clients import READ_BYTES
-from disque.server.connection import KEPT_INPUT_MAX, OPEN_ADDS_MAX
+from disque.server.connection import ANSWERED_MAX_BYTES, KEPT_INPUT_MAX, OPEN_ADDS_MAX
 from tests.unit.server.world import World, running
 
 IDS = b"D-aaaaaaaa-aaaaaaaaaaaaaaaaaaaaaaaa-05a1"
@@ -90,6 +90,19 @@ async def test_commands_before_half_a_close_are_answered() -> None:
         await peer.stream.send_eof()
         await peer.expect(b"+PONG\r\n:0\r\n")
         await peer.expect_end()
+
+
+async def test_before_half_a_close_more_may_be_asked_for_than_is_answered_in_one_run() -> None:
+    body = b"x" * ANSWERED_MAX_BYTES
+    async with running() as world:
+        asking, other = world.connect(), world.connect()
+        words = b"*4\r\n$6\r\nADDJOB\r\n$1\r\nq\r\n$%d\r\n%b\r\n$1\r\n0\r\n"
+        await other.send(words % (len(body), body))
+        job = (await other.read_line())[1:-2]
+        await asking.send(b"SHOW %b\r\n" % job * 10)
+        await asking.stream.send_eof()
+        await other.ask(b"PING\r\n", b"+PONG\r\n")
+        assert (await asking.read(20 * len(body))).count(body) == 10
 
 
 async def test_client_that_goes_while_it_waits_leaves_nothing() -> None:

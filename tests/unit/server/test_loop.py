@@ -241,6 +241,25 @@ async def test_what_was_held_leaves_in_order_once_and_nothing_overtakes_it(which
         assert log.stored.count("job") == 1
 
 
+async def test_who_ended_its_side_while_the_log_failed_is_answered_later_and_holds_nobody_up() -> (
+    None
+):
+    log = FullLog()
+    async with running(log) as world:
+        peer, other = world.connect(), world.connect()
+        await peer.ask(b"QLEN q\r\n", b":0\r\n")
+        log.write_errno = errno.ENOSPC
+        await peer.send(ADD)
+        await trio.testing.wait_all_tasks_blocked()
+        await peer.send(b"QLEN q\r\n")
+        await peer.stream.send_eof()
+        await other.ask(b"QLEN p\r\n", b":0\r\n")
+        log.write_errno = 0
+        assert (await peer.read_line()).startswith(b"+D-")
+        await peer.expect(b":1\r\n")
+        await peer.expect_end()
+
+
 async def test_addjob_that_waits_when_the_log_fails_says_that_its_outcome_is_unknown() -> None:
     log = FullLog()
     async with running(log) as world:
