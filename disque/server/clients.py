@@ -56,6 +56,7 @@ if TYPE_CHECKING:
 COMMANDS_A_RUN = 500  # commands of one client in a row, before others have their turn
 RUN_S = 0.002  # the same in time
 PUSHES_A_PASS = 16  # sockets that have room again and are written to, likewise
+INSPECTED_A_PASS = 500  # connections that are looked at in a row, once a second
 PARTINGS_A_PASS = 20  # connections whose end is looked after between two looks at the others
 READ_BYTES = 64 << 10
 READ_BYTES_LARGE = 1 << 20  # while a large body arrives
@@ -548,7 +549,9 @@ class Clients:
         while True:
             await trio.sleep(CRON_S)
             now_ms = self.turns.clock.now_ms()
-            for client in list(self.by_id.values()):
+            for number, client in enumerate(list(self.by_id.values())):
+                if number % INSPECTED_A_PASS == 0:
+                    await trio.lowlevel.checkpoint()
                 self._inspect(client, now_ms)
             self.crowd.drop_strangers(now_ms)
             self.crowd.drop_largest(self.by_id.values())
