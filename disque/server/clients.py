@@ -29,11 +29,7 @@ from disque.errors import ProtocolError
 from disque.resp import encoder
 from disque.resp.decoder import BufferLimitError, Decoder
 from disque.server.addresses import is_loopback, socket_host, socket_name
-from disque.server.connection import (
-    ANSWERED_MAX_BYTES,
-    KEPT_INPUT_MAX,
-    Client,
-)
+from disque.server.connection import ANSWERED_MAX_BYTES, KEPT_INPUT_MAX, Client
 from disque.server.crowd import Crowd
 from disque.server.polling import Poller
 from disque.server.render import render
