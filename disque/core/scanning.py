@@ -118,7 +118,7 @@ def _scan(
     scan = state.scans.pop(number, None)
     if scan is None or scan.kind != kind:
         state.scans_made += 1
-        number, position, scan = state.scans_made, 0, Scan(kind, list(snapshot()))
+        number, position, scan = state.scans_made, 0, Scan(kind, snapshot())
     end = len(scan.names) if count is None else min(len(scan.names), position + 10 * count)
     found: list[Reply] = []
     while position < end and (count is None or len(found) < count):

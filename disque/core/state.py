@@ -301,7 +301,7 @@ class Scan:
     """The names that an unfinished QSCAN or JSCAN walks over."""
 
     kind: str
-    names: list[bytes]
+    names: list[bytes] | list[JobId]
 
 
 @attrs.define

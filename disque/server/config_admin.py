@@ -7,6 +7,7 @@ Texts: reference 1.17.
 from __future__ import annotations
 
 import contextlib
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import trio
@@ -15,7 +16,7 @@ from disque.core.ready import Status
 from disque.errors import CommandError, ConfigError
 from disque.server.config import DIRECTIVES
 from disque.server.render import Pairs
-from disque.server.rewriting import prepared, replace_file, rewrite_file
+from disque.server.rewriting import present, replace_file, rewrite_file, rewritten
 from disque.server.shell import Later
 
 if TYPE_CHECKING:
@@ -67,7 +68,10 @@ async def rewrite(shell: Shell) -> None:
     """
     async with shell.rewriting:
         with _told(shell.config, shell.events):
-            await trio.to_thread.run_sync(replace_file, *prepared(shell.config))
+            path = Path(shell.config.config_file)
+            old, mode = await trio.to_thread.run_sync(present, path)
+            new = rewritten(old, shell.config)
+            await trio.to_thread.run_sync(replace_file, path, new, mode)
 
 
 def rewrite_config(config: Config, events: EventLog) -> None:

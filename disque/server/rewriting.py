@@ -40,20 +40,24 @@ _UNITS = ((1 << 30, "gb"), (1 << 20, "mb"), (1 << 10, "kb"))
 def rewrite_file(config: Config) -> None:
     """Bring `config.config_file` up to date; OSError if it can't be written, ConfigError if an include is bad.
 
-    A file that has gone is made anew. It waits for the disk: see `prepared`.
+    It waits for the disk; what does, the first step and the last, may run in a thread instead.
     """
-    replace_file(*prepared(config))
-
-
-def prepared(config: Config) -> tuple[Path, bytes, int]:
-    """What `replace_file`, which may run in a thread, has to do for that: where, the text, permissions."""
     path = Path(config.config_file)
+    old, mode = present(path)
+    replace_file(path, rewritten(old, config), mode)
+
+
+def present(path: Path) -> tuple[bytes, int]:
+    """What a file says now and its permissions; of one that has gone, what a new one begins with."""
     try:
-        old = path.read_bytes()
-        mode = path.stat().st_mode & 0o777
+        with path.open("rb") as file:
+            old = file.read(FILE_BYTES_MAX + 1)
+            mode = os.fstat(file.fileno()).st_mode & 0o777
     except FileNotFoundError:
-        old, mode = b"", 0o600
-    return path, rewritten(old, config), mode
+        return b"", 0o600
+    if len(old) > FILE_BYTES_MAX:
+        raise ConfigError(f"longer than {FILE_BYTES_MAX} bytes")
+    return old, mode
 
 
 def replace_file(path: Path, content: bytes, mode: int) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from disque.server.config import Config
-from disque.server.configfile import load
+from disque.server.configfile import FILE_BYTES_MAX, load
 from disque.server.rewriting import rewrite_file, rewritten
 from tests.unit.server.world import running
 
@@ -156,4 +156,9 @@ async def test_the_command_says_what_went_wrong(path: Path) -> None:
         await peer.ask(b"CONFIG REWRITE\r\n", f"-ERR {text}\r\n".encode())
         world.config.config_file = str(path)
         await peer.ask(b"CONFIG SET hz 33\r\nCONFIG REWRITE\r\n", b"+OK\r\n+OK\r\n")
+        long = path.parent / "long.conf"
+        long.write_bytes(b"#" * (FILE_BYTES_MAX + 1))
+        world.config.config_file = str(long)
+        text = f"Rewriting config file: longer than {FILE_BYTES_MAX} bytes"
+        await peer.ask(b"CONFIG REWRITE\r\n", f"-ERR {text}\r\n".encode())
     assert path.read_text() == "hz 33\n"
