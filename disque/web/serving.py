@@ -54,6 +54,22 @@ def _listener(file: int) -> trio.SocketListener:
     return trio.SocketListener(trio.socket.from_stdlib_socket(sock))
 
 
+class Http1Server(TCPServer):
+    """A connection that stays with HTTP/1.1.
+
+    Hypercorn changes to HTTP/2 for whoever asks (`Upgrade: h2c`, or its preface). A proxy that passes this on sees
+    nothing of what is asked for after it, and what it forbids gets through.
+    """
+
+    async def _read_data(self) -> None:
+        self.protocol.protocol._check_protocol = _stay  # type: ignore[union-attr, method-assign]
+        await super()._read_data()
+
+
+async def _stay(_request: object) -> None:
+    """In place of the look whether a request wants another protocol."""
+
+
 class BrokenConnectionError(Exception):
     """Nothing more can be said on a connection."""
 
@@ -82,7 +98,7 @@ class Connections:
     async def serve(self, stream: trio.abc.Stream) -> None:
         """One connection to its end; what goes wrong with it concerns nobody else."""
         try:
-            await TCPServer(self._asgi, self._config, self._context, {}, stream)  # type: ignore[arg-type]
+            await Http1Server(self._asgi, self._config, self._context, {}, stream)  # type: ignore[arg-type]
         except Exception as error:  # noqa: BLE001 - whatever somebody's bytes did to a library
             self._complain(error)
         finally:

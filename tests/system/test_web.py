@@ -362,6 +362,23 @@ def test_nonsense_disturbs_nobody(node: Node, visitor: Visitor, data: bytes) -> 
     assert "Traceback" not in node.complaints()
 
 
+@pytest.mark.parametrize("preface", [b"", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0"])
+def test_the_page_stays_with_http_1(visitor: Visitor, preface: bytes) -> None:
+    upgrade = (
+        b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n"
+        b"HTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA\r\n\r\n"
+    )
+    for asked in (upgrade + preface, preface):
+        with socket.create_connection(("127.0.0.1", visitor.port), timeout=10) as sock:
+            sock.sendall(asked)
+            sock.shutdown(socket.SHUT_WR)
+            answer = sock.makefile("rb").read()
+        # an HTTP/2 server's first word is its SETTINGS frame, after 101 if it was asked to change
+        assert b"HTTP/1.1 101" not in answer
+        assert answer[:9] in (b"HTTP/1.1 ", b"")
+        assert answer.startswith(b"HTTP/1.1 200") or asked is preface
+
+
 # What programs ask
 
 
