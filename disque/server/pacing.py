@@ -22,7 +22,7 @@ from disque.server.render import Verbatim, render
 from disque.server.shell import Later
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from disque.core.ready import ClientId, Reply
     from disque.resp.encoder import Protocol
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 PIECE = 500  # ids, jobs or names: some 10 ms
 SCANNED = 1_000  # jobs or queues that a piece of a scan finds; it looks at ten times as many
 SHOWN = 200  # the same if all is told of each
-LOOKED_AT = 5_000  # jobs of a queue in a piece of a look
+LOOKED_AT = 1_000  # jobs of a queue in a piece of a look
 
 
 def in_pieces(shell: Shell, client: Client, command: cmd.Command) -> Later | None:
@@ -105,39 +105,38 @@ async def _subscribe(asking: Asking, command: Any) -> Answer:
 
 
 async def _count_subscriptions(asking: Asking, command: cmd.NumSub) -> Answer:
-    parts: list[bytes] = []
+    found = Elements(asking.proto)
     for first in range(0, len(command.channels), PIECE):
-        reply = await asking.ask(cmd.NumSub(command.channels[first : first + PIECE]))
-        parts += [render(each, asking.proto) for each in reply]
-    return _array(parts)
+        found.add(await asking.ask(cmd.NumSub(command.channels[first : first + PIECE])))
+    return found.array()
 
 
 async def _get(asking: Asking, command: cmd.GetJob) -> Answer:
     """Who has got some doesn't wait for more."""
-    parts: list[bytes] = []
+    found = Elements(asking.proto)
     piece = attrs.evolve(command, count=PIECE)
-    while len(parts) < command.count:
-        piece = attrs.evolve(piece, count=min(PIECE, command.count - len(parts)))
+    while found.count < command.count:
+        piece = attrs.evolve(piece, count=min(PIECE, command.count - found.count))
         reply = await asking.ask(piece)
         if isinstance(reply, NilArray):
             break
-        parts += [render(each, asking.proto) for each in reply]
+        found.add(reply)
         piece = attrs.evolve(piece, is_nohang=True)
-    return _array(parts) if parts else NilArray()
+    return found.array() if found.count else NilArray()
 
 
 async def _scan(asking: Asking, command: cmd.QScan | cmd.JScan) -> Answer:
     """From the cursor on, as many as are asked for."""
-    parts: list[bytes] = []
+    found = Elements(asking.proto)
     cursor, step = command.cursor, SHOWN if command.is_full else SCANNED
     most = command.count
     async with asking.shell.long_scans:
-        while most is None or len(parts) < most:
-            count = step if most is None else min(step, most - len(parts))
-            place, found = await asking.ask(attrs.evolve(command, cursor=cursor, count=count))
-            parts += [render(each, asking.proto) for each in found]
+        while most is None or found.count < most:
+            count = step if most is None else min(step, most - found.count)
+            place, names = await asking.ask(attrs.evolve(command, cursor=cursor, count=count))
+            found.add(names)
             if (
-                parts
+                found.count
                 and cursor
                 and int(place)
                 and int(place) >> CURSOR_BITS != cursor >> CURSOR_BITS
@@ -146,25 +145,38 @@ async def _scan(asking: Asking, command: cmd.QScan | cmd.JScan) -> Answer:
             cursor = int(place)
             if not cursor:
                 break
-    head = encoder.array_header(2) + encoder.bulk(b"%d" % cursor)
-    return Verbatim(head + _array(parts).data)
+    return found.array(encoder.array_header(2) + encoder.bulk(b"%d" % cursor))
 
 
 async def _peek(asking: Asking, command: cmd.QPeek) -> Answer:
     """From one end on."""
-    parts: list[bytes] = []
+    found = Elements(asking.proto)
     sign = 1 if command.count > 0 else -1
-    while len(parts) < abs(command.count):
-        count = min(LOOKED_AT, abs(command.count) - len(parts))
-        reply = await asking.ask(attrs.evolve(command, count=sign * count, skip=len(parts)))
-        parts += [render(each, asking.proto) for each in reply]
+    while found.count < abs(command.count):
+        count = min(LOOKED_AT, abs(command.count) - found.count)
+        reply = await asking.ask(attrs.evolve(command, count=sign * count, skip=found.count))
+        found.add(reply)
         if len(reply) < count:
             break
-    return _array(parts)
+    return found.array()
 
 
-def _array(parts: list[bytes]) -> Verbatim:
-    return Verbatim(b"".join([encoder.array_header(len(parts)), *parts]))
+@attrs.define
+class Elements:
+    """Of an array, joined piece by piece: a million little ones at the end would hold others up."""
+
+    proto: Protocol
+    count: int = 0
+    _pieces: list[bytes] = attrs.Factory(list)
+
+    def add(self, elements: Sequence[Reply]) -> None:
+        """Some more."""
+        self.count += len(elements)
+        self._pieces.append(b"".join([render(each, self.proto) for each in elements]))
+
+    def array(self, before: bytes = b"") -> Verbatim:
+        """All of them, after what comes before."""
+        return Verbatim(b"".join([before, encoder.array_header(self.count), *self._pieces]))
 
 
 def _is_long_scan(command: cmd.QScan | cmd.JScan) -> bool:
