@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 LINGER_BYTES_MAX = 1 << 16
 LINGER_S = 1.0
+READ_S = 0.01  # frames of one link are handled for so long in a row, before others have their turn
 NOTE_EVERY_S = 60.0  # the same complaint about the same address
 NOTED_MAX = 1_000
 NODES_FILE_BYTES_MAX = 16 << 20
@@ -370,9 +371,14 @@ class Bus:
 
     async def _read(self, conn: ConnId, link: Link) -> None:
         while True:
+            until = trio.current_time() + READ_S
             try:
                 for body in link.frames_read():
                     self._owner.frame(conn, body)
+                    if trio.current_time() > until:
+                        self._owner.finish()
+                        await trio.lowlevel.checkpoint()
+                        until = trio.current_time() + READ_S
             except RemoteProtocolError as error:
                 link.close(str(error))
             self._owner.finish()

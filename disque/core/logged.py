@@ -129,8 +129,7 @@ def node_records(state: State) -> list[Record]:
 
 def logged_ids(state: State) -> Iterator[JobId]:
     """Every id of which a fresh log must speak; a snapshot, safe while the state changes."""
-    pools = (state.jobs, state.quarantine, state.tombstones, state.long_tombstones)
-    return iter([id_ for pool in pools for id_ in pool])
+    return iter([*state.jobs, *state.quarantine, *state.tombstones, *state.long_tombstones])
 
 
 def live_bytes(state: State) -> int:

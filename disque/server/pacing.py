@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from disque.server.render import Answer
     from disque.server.shell import Shell
 
-PIECE = 500  # ids, jobs or names: some 10 ms
+PIECE = 200  # ids, jobs or names: some 10 ms
 SCANNED = 1_000  # jobs or queues that a piece of a scan finds; it looks at ten times as many
 SHOWN = 200  # the same if all is told of each
 LOOKED_AT = 1_000  # jobs of a queue in a piece of a look
