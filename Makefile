@@ -7,6 +7,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 SEEDS ?= 0..299
 LOG_SEEDS ?= 0..1999
+COMPILED ?= $(wildcard build/compiled)
 
 .DEFAULT_GOAL := help
 .PHONY: help run dev test sim jepsen mutants fuzz bench docs lint clean compile
@@ -36,8 +37,8 @@ fuzz: $(VENV)/.installed-dev compile  ## new inputs for every parser; ARGS="--se
 docs: $(VENV)/.installed-dev  ## the parts of docs/ that are made from the code's tables
 	@$(BIN)/python -m tests.docs.reference
 
-bench: $(VENV)/.installed-dev compile  ## measure, print, write bench.json and its tables; C_DISQUE=.../disque-server to compare
-	@C_DISQUE="$(C_DISQUE)" $(BIN)/python -m tests.bench $(ARGS)
+bench: $(VENV)/.installed-dev compile  ## measure, print, write bench.json and its tables; C_DISQUE=.../disque-server to compare; COMPILED=dir: our other build
+	@C_DISQUE="$(C_DISQUE)" $(BIN)/python -m tests.bench --compiled "$(COMPILED)" $(ARGS)
 
 lint: $(VENV)/.installed-dev  ## ruff, mypy, import contracts
 	@$(BIN)/ruff check .

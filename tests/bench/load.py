@@ -1,10 +1,11 @@
 """`python -m tests.bench.load [C_DISQUE=PATH] [[TITLE=]HOST:PORT ...]`: ours beside other servers, as ratios.
 
 Beside C Disque where its binary is named, Redis and beanstalkd where they are installed, and servers by address, which
-must speak Disque's commands (their queue `bench` is used and emptied). Every measurement has servers of its own; rounds
-go by turns, and a figure is the median of its rounds, a ratio that of the ratios within a round. `--only WORD` measures
-the rows that have it in their name, `--json FILE` writes them. What fails is told in its row, and the others go on.
-Nothing is asserted: a slow machine is no bug. About ten minutes with C Disque.
+must speak Disque's commands (their queue `bench` is used and emptied); with `--compiled DIR` the build of ours in that
+folder, too. Every measurement has servers of its own; rounds go by turns, and a figure is the median of its rounds, a
+ratio that of the ratios within a round. `--only WORD` measures the rows that have it in their name, `--json FILE`
+writes them. What fails is told in its row, and the others go on. Nothing is asserted: a slow machine is no bug. About
+eleven minutes with C Disque and a compiled build.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ import attrs
 
 from tests.bench import report
 from tests.bench import workloads as work
-from tests.bench.provenance import binary_of, commit, machine
+from tests.bench.provenance import binary_of, build_in, commit, machine
 from tests.bench.report import Beside, Report, Row, tell
-from tests.bench.servers import Kind, Server, join, kinds
+from tests.bench.servers import COMPILED, Kind, Server, join, kinds
 from tests.bench.workloads import BATCH, CLIENTS, DEPTH
 from tests.system.nodes import ReplyError
 
@@ -290,32 +291,54 @@ def running(trial: Trial, kind: Kind) -> Iterator[list[Server]]:
 
 
 def rows_of(trial: Trial, found: dict[str, Found]) -> list[Row]:
-    """The rows of a trial; its first server is ours."""
+    """The rows of a trial; its first server is ours, and another may be our compiled build."""
     (_, ours), *others = found.items()
+    compiled = found.get(COMPILED, [])
     made = []
     for at, line in enumerate(trial.lines):
-        figure = ours if isinstance(ours, str) else line.text(_median(ours, at))
-        beside = tuple(_beside(title, line, at, ours, theirs) for title, theirs in others)
-        made.append(Row(line.what, figure, line.asked, beside, line.is_in_readme))
+        beside = tuple(
+            Beside(title, _figure(line, at, it), _ratio(at, ours, it), _ratio(at, compiled, it))
+            for title, it in others
+            if title != COMPILED
+        )
+        figures = [_figure(line, at, each) for each in (ours, compiled)]
+        made.append(Row(line.what, figures[0], line.asked, beside, line.is_in_readme, figures[1]))
     return made
 
 
-def _beside(title: str, line: Line, at: int, ours: Found, theirs: Found) -> Beside:
-    if isinstance(theirs, str):
-        return Beside(title, theirs)
-    figure = line.text(_median(theirs, at))
-    if isinstance(ours, str) or not all(turn[at] for turn in theirs):
-        return Beside(title, figure)
+def _figure(line: Line, at: int, found: Found) -> str:
+    """The median; why there is none; nothing of who wasn't measured."""
+    if isinstance(found, str):
+        return found
+    return line.text(statistics.median([turn[at] for turn in found])) if found else ""
+
+
+def _ratio(at: int, ours: Found, theirs: Found) -> float | None:
+    """The median of the ratios within a round, where both have numbers and theirs is never zero."""
+    if isinstance(ours, str) or isinstance(theirs, str) or not ours:
+        return None
+    if not all(turn[at] for turn in theirs):
+        return None
     ratios = [one[at] / other[at] for one, other in zip(ours, theirs, strict=True)]
-    return Beside(title, figure, round(statistics.median(ratios), 3))
+    return round(statistics.median(ratios), 3)
 
 
-def _median(turns: Sequence[Sequence[float]], at: int) -> float:
-    return statistics.median([turn[at] for turn in turns])
+def options(parser: argparse.ArgumentParser) -> argparse.Namespace:
+    """The command line; `servers` become kinds, `compiled` a folder or None. A usage error for what isn't there."""
+    parser.add_argument("servers", nargs="*", metavar="C_DISQUE=PATH|[TITLE=]HOST:PORT")
+    parser.add_argument("--compiled", default="", metavar="DIR", help="our compiled build, too")
+    parser.add_argument("--only", default="", metavar="WORD", help="rows with this in their name")
+    arguments = parser.parse_args()
+    try:
+        arguments.compiled = build_in(arguments.compiled)
+        arguments.servers = named(arguments.servers, arguments.compiled)
+    except ValueError as error:
+        parser.error(str(error))
+    return arguments
 
 
-def named(words: Sequence[str]) -> list[Kind]:
-    """The servers to measure: ours, and what C_DISQUE (a word or the environment) and addresses name."""
+def named(words: Sequence[str], compiled: Path | None = None) -> list[Kind]:
+    """The servers to measure: ours in both builds, and what C_DISQUE (a word or the environment) and addresses name."""
     binary = os.environ.get("C_DISQUE", "")
     addresses = []
     for word in words:
@@ -323,19 +346,16 @@ def named(words: Sequence[str]) -> list[Kind]:
             binary = word
         else:
             addresses.append(word)
-    return kinds(binary_of(binary), tuple(addresses))
+    return kinds(binary_of(binary), tuple(addresses), compiled)
 
 
 def main() -> None:
     """Measure and tell."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.load", description=__doc__)
-    parser.add_argument("servers", nargs="*", metavar="C_DISQUE=PATH|[TITLE=]HOST:PORT")
-    parser.add_argument("--only", default="", metavar="WORD", help="rows with this in their name")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows there, too")
-    arguments = parser.parse_args()
-    servers = named(arguments.servers)
+    arguments = options(parser)
     measured = []
-    for row in rows(servers, arguments.only):
+    for row in rows(arguments.servers, arguments.only):
         measured.append(row)
         tell(row)
     result = Report(machine(), commit(), "python -m tests.bench.load", tuple(measured))

@@ -1,10 +1,11 @@
-"""Where figures come from: the machine, the commit, and the C Disque beside which they were measured."""
+"""Where figures come from: the machine, the commit, our other build, the C Disque beside which they were measured."""
 
 from __future__ import annotations
 
 import os
 import platform
 import subprocess
+from importlib.machinery import ExtensionFileLoader, PathFinder
 from pathlib import Path
 
 from tests.system.nodes import ROOT
@@ -45,3 +46,18 @@ def binary_of(word: str) -> str:
     if path and not os.access(path, os.X_OK):
         raise ValueError(f"{path} can't be executed")
     return path
+
+
+def build_in(word: str) -> Path | None:
+    """The folder of a compiled build, None for no word; ValueError if our engine is none of this Python's there."""
+    if not word:
+        return None
+    root = Path(word).resolve()
+    engine = PathFinder.find_spec("engine", [str(root / "disque" / "core")])
+    if engine is None or not isinstance(engine.loader, ExtensionFileLoader):
+        found = "isn't there" if engine is None else f"is {engine.origin}"
+        raise ValueError(
+            f"{root} is no compiled build: disque.core.engine {found}, and must be an extension module"
+            f" of Python {platform.python_version()}"
+        )
+    return root

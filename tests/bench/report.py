@@ -16,26 +16,35 @@ import attrs
 
 BEGIN, END = "<!-- bench -->", "<!-- /bench -->"
 NOTHING_YET = "Not measured yet."
+YARDSTICK = "C Disque"  # what is asked of us is told in terms of it
 
 
 @attrs.frozen
 class Beside:
-    """The same measured at another server: its name, what came out, and ours divided by it where both are numbers."""
+    """The same measured at another server: its name, what came out, and ours divided by it where both are numbers.
+
+    `compiled`: likewise that of our compiled build.
+    """
 
     title: str
     figure: str
     ratio: float | None = None
+    compiled: float | None = None
 
 
 @attrs.frozen
 class Row:
-    """One measurement: what was done, what came out for us, what the project asks of it, and what others make of it."""
+    """One measurement: what was done, what came out for us, what the project asks of it, and what others make of it.
+
+    `compiled`: what came out for our compiled build, empty where there was none.
+    """
 
     what: str
     figure: str
     asked: str
     beside: tuple[Beside, ...] = ()
     is_in_readme: bool = True
+    compiled: str = ""
 
 
 @attrs.frozen
@@ -88,19 +97,32 @@ def _row(*, beside: Sequence[Mapping[str, Any]], **fields: Any) -> Row:
 
 
 def table(report: Report) -> str:
-    """The report in Markdown, without a final newline; a column for each server that ours was measured beside."""
-    titles = list(dict.fromkeys(each.title for row in report.rows for each in row.beside))
-    heads = ["what", "measured", *[f"to {title}" for title in titles], "asked"]
-    lines = [heads, ["---"] * len(heads)]
-    for row in report.rows:
-        cells = {each.title: _cell(each) for each in row.beside}
-        lines.append([row.what, row.figure, *[cells.get(title, "") for title in titles], row.asked])
+    """The report in Markdown, without a final newline; a column for each server that ours was measured beside.
+
+    The compiled build's columns are there where it was measured; its ratios are shown for the yardstick alone.
+    """
+    rows = report.rows
+    columns = {"what": [row.what for row in rows], "measured": [row.figure for row in rows]}
+    is_compiled = any(row.compiled for row in rows)
+    if is_compiled:
+        columns["compiled"] = [row.compiled for row in rows]
+    for title in dict.fromkeys(each.title for row in rows for each in row.beside):
+        found = [{each.title: each for each in row.beside}.get(title) for row in rows]
+        columns[f"to {title}"] = [_cell(each) if each else "" for each in found]
+        if is_compiled and title == YARDSTICK:
+            columns[f"compiled to {title}"] = [_compiled_ratio(each) for each in found]
+    columns["asked"] = [row.asked for row in rows]
+    lines = [columns, ["---"] * len(columns), *zip(*columns.values(), strict=True)]
     foot = f"`{report.command}` at commit {report.commit}, {report.machine}."
     return "\n".join([*[f"| {' | '.join(line)} |" for line in lines], "", foot])
 
 
 def _cell(beside: Beside) -> str:
     return beside.figure if beside.ratio is None else f"{beside.ratio:.2f} ({beside.figure})"
+
+
+def _compiled_ratio(beside: Beside | None) -> str:
+    return "" if beside is None or beside.compiled is None else f"{beside.compiled:.2f}"
 
 
 def headlines(report: Report) -> Report:
@@ -110,8 +132,9 @@ def headlines(report: Report) -> Report:
 
 def tell(row: Row) -> None:
     """Show a row while the rest is measured."""
+    compiled = row.compiled and f"; compiled {row.compiled}"
     beside = "".join(f"; {each.title} {_cell(each)}" for each in row.beside)
-    print(f"{row.what}: {row.figure}{beside}", flush=True)
+    print(f"{row.what}: {row.figure}{compiled}{beside}", flush=True)
 
 
 def block(page: str) -> str:

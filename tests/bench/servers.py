@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 import attrs
 
 from tests.bench.pipeline import BODY, Load
+from tests.bench.report import YARDSTICK
 from tests.system.nodes import Node, Resp, command_bytes, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 QUEUE = "bench"
-OURS = "disque-broker"
+OURS, COMPILED = "disque-broker", "compiled"
 DRAINED = 1_000  # jobs that one GETJOB takes from a server that isn't ours to end
 
 
@@ -136,11 +137,18 @@ class Kind:
     is_started_here: bool = True
 
 
-def kinds(binary: str = "", endpoints: tuple[str, ...] = ()) -> list[Kind]:
-    """Ours, then all to compare it with: C Disque if its binary is named, those by address, what is installed here."""
+def kinds(
+    binary: str = "", endpoints: tuple[str, ...] = (), compiled: Path | None = None
+) -> list[Kind]:
+    """Ours, its compiled build if there is one, then all to compare them with.
+
+    C Disque if its binary is named, those by address, what is installed here.
+    """
     found = [Kind(OURS, Server)]
+    if compiled:
+        found.append(Kind(COMPILED, partial(Server, root=compiled)))
     if binary:
-        found.append(Kind("C Disque", partial(CDisque, binary)))
+        found.append(Kind(YARDSTICK, partial(CDisque, binary)))
     found += [endpoint(each) for each in endpoints]
     if shutil.which("redis-server"):
         found.append(Kind("Redis list", Redis, is_disque=False))

@@ -93,6 +93,19 @@ def test_a_server_that_gives_nothing_has_no_ratio() -> None:
     assert measured(ours=[100.0], other=[0.0, 1.0]).beside == (Beside("other", "0/s"),)
 
 
+def test_the_compiled_build_has_a_figure_and_ratios_of_its_own() -> None:
+    row = measured(
+        ours=[100.0, 50.0, 120.0], compiled=[150.0, 60.0, 200.0], other=[200.0, 100.0, 160.0]
+    )
+    assert (row.figure, row.compiled) == ("100/s", "150/s")
+    assert row.beside == (Beside("other", "160/s", 0.5, 0.75),)
+
+
+def test_where_the_compiled_build_fails_ours_has_its_ratios() -> None:
+    row = measured(ours=[100.0], compiled=[RuntimeError("gone")], other=[200.0])
+    assert (row.compiled, row.beside) == ("failed: gone", (Beside("other", "200/s", 0.5),))
+
+
 def test_nothing_is_measured_once_the_time_is_over() -> None:
     assert measured(time.monotonic(), ours=[100.0]).figure == "failed: no time is left"
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
+import attrs
 import pytest
 
 from tests.bench.report import (
     BEGIN,
     END,
+    YARDSTICK,
     Beside,
     Report,
     Row,
@@ -91,6 +95,33 @@ def test_table_has_a_column_for_each_server_that_any_row_was_measured_beside() -
         "| starting | 0.3 s |  |  | below 0.4 s |",
         "| getting | 1,000/s | 0.50 (2,000/s) | failed: gone | 0.6 of one |",
     ]
+
+
+def test_table_has_the_compiled_build_after_ours_and_beside_the_yardstick() -> None:
+    beside = (Beside(YARDSTICK, "2,000/s", 0.5, 0.75), Beside("two", "500/s", 2.0, 3.0))
+    rows = (
+        Row("adding", "1,000/s", "0.6", beside, compiled="1,500/s"),
+        Row("codec", "2 µs", "-", compiled="1 µs"),
+        Row("getting", "1,000/s", "-", (Beside(YARDSTICK, "0/s"),), compiled="failed: gone"),
+        Row("starting", "0.3 s", "-"),
+    )
+    assert table(attrs.evolve(REPORT, rows=rows)).splitlines()[:6] == [
+        "| what | measured | compiled | to C Disque | compiled to C Disque | to two | asked |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+        "| adding | 1,000/s | 1,500/s | 0.50 (2,000/s) | 0.75 | 2.00 (500/s) | 0.6 |",
+        "| codec | 2 µs | 1 µs |  |  |  | - |",
+        "| getting | 1,000/s | failed: gone | 0/s |  |  | - |",
+        "| starting | 0.3 s |  |  |  |  | - |",
+    ]
+
+
+def test_figures_of_before_there_was_a_compiled_build_are_read() -> None:
+    fields = json.loads(to_json(COMPARED))
+    for row in fields["rows"]:
+        del row["compiled"]
+        for beside in row["beside"]:
+            del beside["compiled"]
+    assert from_json(json.dumps(fields)) == COMPARED
 
 
 def test_readme_shows_the_rows_that_are_marked_for_it() -> None:

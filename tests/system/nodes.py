@@ -145,10 +145,13 @@ def wait_until(
 
 
 class Node:
-    """One disque-server process; its folder survives stop and start."""
+    """One disque-server process; its folder survives stop and start. `root`: where its code lies."""
 
-    def __init__(self, folder: Path, *flags: str, port: int | None = None) -> None:
+    def __init__(
+        self, folder: Path, *flags: str, port: int | None = None, root: Path = ROOT
+    ) -> None:
         self.folder = folder
+        self.root = root
         self.port = free_port() if port is None else port
         self.flags = flags
         self.process: subprocess.Popen[bytes] | None = None
@@ -174,7 +177,7 @@ class Node:
                 stdout=out,
                 stderr=err,
                 cwd=self.folder,
-                env={**kept, "PYTHONPATH": str(ROOT), **environment},
+                env={**kept, "PYTHONPATH": str(self.root), **environment},
             )
 
     def start(self, **environment: str) -> Node:
@@ -241,8 +244,8 @@ class Node:
 class Cluster:
     """Some nodes in one folder; leaving the context kills what still runs."""
 
-    def __init__(self, folder: Path, count: int, *flags: str) -> None:
-        self.nodes = [Node(folder / f"node{index}", *flags) for index in range(count)]
+    def __init__(self, folder: Path, count: int, *flags: str, root: Path = ROOT) -> None:
+        self.nodes = [Node(folder / f"node{index}", *flags, root=root) for index in range(count)]
 
     def __enter__(self) -> Cluster:
         try:
