@@ -10,7 +10,7 @@ LOG_SEEDS ?= 0..1999
 COMPILED ?= $(wildcard build/compiled)
 
 .DEFAULT_GOAL := help
-.PHONY: help run dev test sim jepsen mutants fuzz bench docs lint clean compile
+.PHONY: help run dev test sim jepsen mutants fuzz bench docs lint clean compile compiled
 
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 8
@@ -45,6 +45,9 @@ lint: $(VENV)/.installed-dev  ## ruff, mypy, import contracts
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+
+compiled: $(VENV)/.installed-dev  ## the hottest modules as C, into build/compiled; PYTHONPATH=build/compiled runs it
+	@$(BIN)/python -m deploy.compiled.build
 
 dev: $(VENV)/.installed-dev compile  ## the venv with everything to work on it
 

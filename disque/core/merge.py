@@ -1,8 +1,8 @@
 """The joins: how two views of one fact become one. Commutative, associative, idempotent (S16).
 
 Each function takes ours and theirs and returns the join, *the very object `ours` if theirs says nothing new*: callers
-see news by identity (M22). Times are instants here; on the wire they are remaining durations, so a late arrival
-changes nothing but its latency.
+see news by identity (M22); of numbers and of tuples of a fixed length, which compiled code unpacks, by value. Times are
+instants here; on the wire they are remaining durations, so a late arrival changes nothing but its latency.
 """
 
 from __future__ import annotations

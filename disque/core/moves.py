@@ -6,6 +6,8 @@ for: after a restart the receiver may have delivered the job and forgotten it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from cluster.nodeid import NodeId
 from disque.core import messages as msg
 from disque.core.copies import (
@@ -113,7 +115,7 @@ def _numbers(peer: Peer, boot: int, source_boot: int) -> MovesIn | None:
 
 
 def restore_taken(
-    state: State, peer_id: NodeId, source_boot: int, boot: int, high: int, taken: list[int]
+    state: State, peer_id: NodeId, source_boot: int, boot: int, high: int, taken: Iterable[int]
 ) -> None:
     """From the log: the numbers of a source that were decided."""
     numbers = _numbers(peer_of(state, peer_id), boot, source_boot)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
@@ -16,6 +16,7 @@ from cluster.membership import MembershipConfig
 from cluster.nodeid import NodeId, node_id_from_bytes
 from cluster.ready import Identity
 from disque.broker import Broker, BrokerSettings
+from disque.core.engine import Engine
 from disque.core.job import Job, JobState, Paged
 from disque.core.jobid import JobId
 from disque.core.limits import Limits
@@ -66,7 +67,7 @@ def make_broker(world: World, node: Node, now_ms: int) -> Broker:
     )
     dice = fresh_stream(profile.seed, f"dice {node.index} {node.life}")
     broker = Broker(settings=settings, identity=identity, stored=stored, dice=dice, now_ms=now_ms)
-    _hook_receive(world, node, broker)
+    broker.engine = _Watched(broker.engine, world, node)  # type: ignore[assignment]
     return broker
 
 
@@ -94,20 +95,22 @@ def replayed(world: World, node: Node) -> State:
     return broker.engine.state
 
 
-def _hook_receive(world: World, node: Node, broker: Broker) -> None:
-    """Let the watch see each message just before the engine handles it."""
-    engine, watch = broker.engine, world.watch
-    handle = engine.receive
+class _Watched:
+    """An engine of whose messages the watch sees each just before it is handled; a compiled one can't be patched."""
 
-    def receive(peer: NodeId, boot: int, message: Message) -> None:
-        known = engine.state.peers.get(peer)
-        if node.is_held:
+    def __init__(self, engine: Engine, world: World, node: Node) -> None:
+        self._engine, self._watch, self._node = engine, world.watch, node
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+    def receive(self, peer: NodeId, boot: int, message: Message) -> None:
+        known = self._engine.state.peers.get(peer)
+        if self._node.is_held:
             return
         if known is None or boot >= known.boot:
-            watch.received(node, message)
-        handle(peer, boot, message)
-
-    engine.receive = receive  # type: ignore[method-assign]
+            self._watch.received(self._node, message)
+        self._engine.receive(peer, boot, message)
 
 
 def state_of(node: Node) -> State:

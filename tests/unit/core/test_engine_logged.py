@@ -42,11 +42,11 @@ def said_again(node: Node) -> list[Record]:
         records += node.engine.restate(id_)
     packed = msgpack.packb([[each.kind, *each.fields] for each in records])
     read = msgpack.unpackb(packed, use_list=False, strict_map_key=False)
-    return [Record(kind, fields) for kind, *fields in [(row[0], *row[1:]) for row in read]]
+    return [Record(row[0], row[1:]) for row in read]
 
 
 def rebuilt(node: Node) -> Node:
-    return replayed(node, [Record(each.kind, tuple(each.fields)) for each in said_again(node)])
+    return replayed(node, said_again(node))
 
 
 @pytest.mark.parametrize("kind", [kind for kind in STATES if kind != "mark"])

@@ -1,0 +1,141 @@
+"""Builds the compiled form of disque-broker: the hottest pure modules as C, by mypyc, from the same source.
+
+    python -m deploy.compiled.build [DIRECTORY]
+
+leaves `disque` and `cluster` there as they are in the checkout, with an extension module beside each module that was
+compiled: put the directory into PYTHONPATH. mypyc (it comes with mypy), setuptools and a C compiler are needed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from deploy.compiled.expand import ADOPT, expand
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+ROOT = Path(__file__).resolve().parents[2]
+HERE = Path(__file__).resolve().parent
+PACKAGES = ("disque", "cluster")
+# What a command, a message or a look at the time goes through, with all that these modules know of each other. The
+# broker isn't: it only passes on, and that is where the simulator looks in.
+COMPILED = (
+    *["disque/core/*.py", "disque/resp/*.py"],
+    *[
+        f"cluster/{name}.py"
+        for name in ("frame", "gossip", "membership", "messages", "peer", "ready", "state", "view")
+    ],
+    *[
+        f"disque/server/{name}.py"
+        for name in ("clients", "connection", "dispatch", "loop", "pacing", "polling")
+    ],
+    *[f"disque/server/{name}.py" for name in ("render", "shell", "table")],
+)
+ADOPTION = f"{ADOPT.replace('.', '/')}.py"
+LEFT_OUT = ("__init__.py", "value.py")
+DIRECTORY = "build/compiled"  # in the checkout
+STAMP = "compiled-from"
+OPTIMIZATION = "DISQUE_OPTIMIZATION"  # of the C compiler: 0 to 3
+
+
+def build(directory: Path, *, optimization: str = "1") -> None:
+    """Fill a directory, which is emptied before; nothing to do if the source is the one it was made from."""
+    stamp = f"{_digest()} {sys.version} {optimization}\n"
+    if _read(directory / STAMP) == stamp:
+        return
+    shutil.rmtree(directory, ignore_errors=True)
+    expanded = directory / "expanded"
+    for package in PACKAGES:
+        shutil.copytree(
+            ROOT / package, expanded / package, ignore=shutil.ignore_patterns("__pycache__")
+        )
+        shutil.copytree(
+            ROOT / package, directory / package, ignore=shutil.ignore_patterns("__pycache__")
+        )
+    for tree in (expanded, directory):
+        shutil.copy(HERE / "adopt.py", tree / ADOPTION)
+    modules = _modules(expanded)
+    for each in modules:
+        path = expanded / each
+        path.write_text(expand(path.read_text()))
+    _compile(expanded, modules, optimization)
+    shutil.rmtree(expanded / "build")
+    for built in expanded.rglob("*.so"):
+        shutil.copy(built, directory / built.relative_to(expanded))
+    shutil.rmtree(expanded)
+    (directory / STAMP).write_text(stamp)
+
+
+def added(directory: Path) -> list[Path]:
+    """What the directory has beside the source: paths in it."""
+    found = [*directory.rglob("*.so"), directory / ADOPTION]
+    return sorted(path.relative_to(directory) for path in found)
+
+
+def _modules(tree: Path) -> list[str]:
+    found = [path for pattern in COMPILED for path in sorted(tree.glob(pattern))]
+    return [str(path.relative_to(tree)) for path in found if path.name not in LEFT_OUT]
+
+
+def _digest() -> str:
+    digest = hashlib.sha256()
+    sources = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
+    for path in sorted([*sources, *HERE.glob("*.py")]):
+        digest.update(f"{path.relative_to(ROOT)}\n".encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+def _read(path: Path) -> str:
+    return path.read_text() if path.exists() else ""
+
+
+def _compile(tree: Path, modules: Sequence[str], optimization: str) -> None:
+    """Make extension modules in place. The source has been checked: of the text that was written mypy may complain."""
+    from mypyc.build import mypycify
+    from setuptools import Distribution
+    from setuptools.command.build_ext import build_ext
+
+    class ParallelBuild(build_ext):
+        """All C files of an extension at once: setuptools takes one after another."""
+
+        def build_extensions(self) -> None:
+            compiler, compile_one = self.compiler, self.compiler.compile
+
+            def compile_all(sources: list[str], **options: Any) -> list[str]:
+                with ThreadPoolExecutor(os.cpu_count()) as pool:
+                    parts = pool.map(lambda source: compile_one([source], **options), sources)
+                    return [made for part in parts for made in part]
+
+            compiler.compile = compile_all
+            super().build_extensions()
+
+    before = Path.cwd()
+    os.chdir(tree)  # mypyc names modules by their paths
+    try:
+        options = [
+            "--strict",
+            "--implicit-reexport",
+            "--disable-error-code=misc",
+            "--no-warn-unused-ignores",
+        ]
+        extensions = mypycify(
+            [*options, *modules], opt_level=optimization, debug_level="0", multi_file=True
+        )
+        command = ParallelBuild(Distribution({"name": "disque", "ext_modules": extensions}))
+        command.inplace = True
+        command.ensure_finalized()
+        command.run()
+    finally:
+        os.chdir(before)
+
+
+if __name__ == "__main__":
+    where = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / DIRECTORY
+    build(where.resolve(), optimization=os.environ.get(OPTIMIZATION, "1"))
