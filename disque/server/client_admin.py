@@ -81,7 +81,7 @@ def client_line(client: Client, now_ms: int) -> str:
         f"idle={(now_ms - client.idle_since_ms) // 1000} "
         f"flags={flags or 'N'} qbuf={client.decoder.pending_bytes} qbuf-free=0 "
         f"obl={client.owed_bytes} oll={len(client.backlog)} omem={client.backlog_bytes} "
-        f"events={'rw' if client.is_writing else 'r'} cmd={client.last_command}\n"
+        f"events={'rw' if client.backlog else 'r'} cmd={client.last_command}\n"
     )
 
 

@@ -31,7 +31,7 @@ from disque.resp.decoder import BufferLimitError, Decoder
 from disque.server.addresses import is_loopback, socket_host, socket_name
 from disque.server.connection import ANSWERED_MAX_BYTES, KEPT_INPUT_MAX, Client
 from disque.server.crowd import Crowd
-from disque.server.polling import Poller
+from disque.server.polling import Poller, Pusher
 from disque.server.render import render
 from disque.server.tls import Handshakes, TlsSocket
 
@@ -51,12 +51,14 @@ if TYPE_CHECKING:
 
 COMMANDS_A_RUN = 500  # commands of one client in a row, before others have their turn
 RUN_S = 0.002  # the same in time
-PUSHES_A_PASS = 16  # sockets that have room again and are written to, likewise
 INSPECTED_A_PASS = 500  # connections that are looked at in a row, once a second
 PARTINGS_A_PASS = 20  # connections whose end is looked after between two looks at the others
+UNSENT_BYTES = (
+    128 << 10
+)  # that the kernel takes of who reads slowly; else some 4 MiB, which nobody counts
 READ_BYTES = 64 << 10
 READ_BYTES_LARGE = 1 << 20  # while a large body arrives
-ACCEPTS_A_TURN = 25
+ACCEPTS_A_TURN = 5  # what newcomers say must fit into a row, or others wait
 FAREWELLS_MAX = 10  # refused connections that are closed politely, and hold a file, at a time
 LINGER_S = 1.0  # how long a closed connection's input is drained, lest a reset loses the reply
 FAREWELL_LINGER_S = 0.1  # the same when the server ends
@@ -104,7 +106,7 @@ class Clients:
         self._is_complaining = False  # about a lack of file descriptors
         self._accepting = trio.CancelScope()
         self._poller = Poller(turns, self._take_in)
-        self._pushing = trio.CapacityLimiter(PUSHES_A_PASS)
+        self._pusher = Pusher(self._push)
         self._parting: deque[Client] = deque()
         self._has_parting = trio.Event()
 
@@ -231,6 +233,7 @@ class Clients:
             self._nursery = nursery
             nursery.start_soon(self._cron)
             nursery.start_soon(self._poller.run)
+            nursery.start_soon(self._pusher.run)
             nursery.start_soon(self._part_all)
             try:
                 async with trio.open_nursery() as accepting:
@@ -307,6 +310,8 @@ class Clients:
             own = sock.getsockname()
             if sock.family != socket.AF_UNIX:
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                if hasattr(socket, "TCP_NOTSENT_LOWAT"):
+                    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
                 self._keep_alive(sock)
         except OSError:
             sock.close()  # it has gone already
@@ -317,7 +322,7 @@ class Clients:
             sock,
             Decoder() if dialect is None else dialect.decoder(),
             now_ms=self.turns.clock.now_ms(),
-            wants_writer=self._start_writer,
+            wants_writer=self._pusher.watch,
         )
         client.is_local = is_local
         client.host, client.local_host = host, socket_host(own)
@@ -382,6 +387,7 @@ class Clients:
             self.by_id.pop(client.id, None)
             self.crowd.forget(client)
             client.die()
+            self._pusher.unwatch(client)
             trio.lowlevel.notify_closing(sock)
             sock.close()
 
@@ -521,23 +527,11 @@ class Clients:
                 if not sock.recv(READ_BYTES):
                     return
 
-    def _start_writer(self, client: Client) -> None:
-        assert self._nursery is not None
-        self._nursery.start_soon(self._write, client)
-
-    async def _write(self, client: Client) -> None:
+    def _push(self, client: Client) -> None:
         """Send what didn't fit at once."""
-        try:
-            while client.backlog:
-                await trio.lowlevel.wait_writable(client.sock)
-                async with self._pushing:
-                    client.push()
-                if client.room is None and client.is_runnable:
-                    self.turns.resume(client)
-        except (trio.ClosedResourceError, OSError):
-            pass  # closed meanwhile
-        finally:
-            client.is_writing = False
+        client.push()
+        if client.room is None and client.is_runnable:
+            self.turns.resume(client)
 
     # Once a second
 

@@ -2,7 +2,7 @@
 bytes to be sent.
 
 It knows nothing of commands, and it never waits: `send` is a non-blocking write, what doesn't fit
-is kept until the writer task (clients.py) finds room. The idea: a reply has a *slot* from the
+is kept until the pusher (polling.py) finds room. The idea: a reply has a *slot* from the
 moment its command runs, so that replies keep the order of their commands though some are answered
 at once and some turns later. Each slot has an id of its own, under which the broker knows the
 command, so several commands of one connection may be under way.
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 KEPT_INPUT_MAX = 1 << 20  # bytes read ahead of a waiting command; beyond it the socket isn't read
 OPEN_ADDS_MAX = 1_000  # ADDJOBs of one connection that wait for their copies at a time
-OUT_PAUSE_BYTES = 1 << 20  # no further command of a client runs while so much is unsent
-ANSWERED_MAX_BYTES = 256 << 10  # the same of replies that were given in one run
+OUT_PAUSE_BYTES = 256 << 10  # no further command of a client runs while so much is unsent
+ANSWERED_MAX_BYTES = 64 << 10  # the same of replies that were given in one run
 OUT_CAP_BYTES = 1 << 30  # the built-in client-output-buffer-limit
 HEARD_CHUNK_BYTES = 64 << 10  # of topics' messages, given to the socket at a time
 
@@ -104,7 +104,6 @@ class Client:
         "is_over",
         "is_skipping",
         "is_stranger",
-        "is_writing",
         "kept_bytes",
         "last_command",
         "local_host",
@@ -141,7 +140,7 @@ class Client:
         self.sock = sock  # non-blocking
         self.decoder = decoder
         self.dialect: Dialect | None = None  # None: RESP's
-        self.wants_writer = wants_writer  # called when a write was short and no writer task runs
+        self.wants_writer = wants_writer  # called when a write was short and nothing waited before
         # called whenever nothing is left to be sent
         self.on_flushed: Callable[[], None] | None = None
         self.address = ""
@@ -166,7 +165,6 @@ class Client:
         self.is_dead = False  # nothing more can be sent
         self.is_listening = False  # it has subscribed to something: silence is no idleness
         self.is_held = False  # its replies wait until the log can be written: it runs nothing more
-        self.is_writing = False  # a writer task runs
         self.waits = 0  # slots whose reply comes in a later batch
         self.waits_max = OPEN_ADDS_MAX
         self.pending: deque[Any] = deque()  # requests that were decoded, not yet run
@@ -356,8 +354,7 @@ class Client:
             if self.backlog_bytes > self.out_limit_bytes:
                 self.is_over = True
                 self.die()
-            elif not self.is_writing:
-                self.is_writing = True
+            elif len(self.backlog) == 1:
                 self.wants_writer(self)
 
     def _pump(self) -> None:
@@ -373,7 +370,7 @@ class Client:
             self._put(parts[0] if len(parts) == 1 else b"".join(parts))
 
     def push(self) -> None:
-        """Write kept bytes until the socket is full; the writer task calls it whenever there is room."""
+        """Write kept bytes until the socket is full; the pusher calls it whenever there is room."""
         while self.backlog and not self.is_dead:
             head = self.backlog[0]
             sent = self._write(head)

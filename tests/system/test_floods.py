@@ -80,7 +80,7 @@ def test_clients_that_never_read_hold_so_much_and_no_more(
     pair: tuple[Node, Node], still_well: Callable[[], None]
 ) -> None:
     before = int(pair[0].info("limits")["clients_dropped_memory"])
-    with floods.never_readers(pair[0], 20):
+    with floods.never_readers(pair[0], 60):
         still_well()
         wait_until(
             "some are dropped",

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import socket
+from contextlib import ExitStack
+
 import attrs
 import pytest
 import trio
@@ -9,8 +12,14 @@ import trio.testing
 
 from cluster.nodeid import NodeId
 from disque.core import messages as msg
-from disque.server.clients import READ_BYTES
-from disque.server.connection import ANSWERED_MAX_BYTES, KEPT_INPUT_MAX, OPEN_ADDS_MAX
+from disque.server.clients import ACCEPTS_A_TURN, READ_BYTES
+from disque.server.connection import (
+    ANSWERED_MAX_BYTES,
+    KEPT_INPUT_MAX,
+    OPEN_ADDS_MAX,
+    OUT_PAUSE_BYTES,
+)
+from disque.server.dialect import Door
 from tests.unit.server.world import World, running
 
 IDS = b"D-aaaaaaaa-aaaaaaaaaaaaaaaaaaaaaaaa-05a1"
@@ -153,13 +162,44 @@ async def test_large_reply_reaches_a_slow_reader_whole() -> None:
 
 async def test_client_over_its_output_limit_is_dropped() -> None:
     async with running() as world:
-        world.limits.out_hard_bytes = 1 << 20
+        world.limits.out_hard_bytes = OUT_PAUSE_BYTES
         peer = world.connect()
         body = b"x" * (1 << 16)
         with pytest.raises(trio.BrokenResourceError):
             await peer.send(b"*2\r\n$4\r\nPING\r\n$%d\r\n%b\r\n" % (len(body), body) * 1_000)
         await trio.testing.wait_all_tasks_blocked()
         assert world.clients.by_id == {}
+
+
+async def test_who_reads_nothing_costs_little_and_gets_all_once_it_reads() -> None:
+    body = b"x" * 100_000
+    async with running() as world:
+        asking, other = world.connect(("127.0.0.1", 1234)), world.connect()
+        words = b"*4\r\n$6\r\nADDJOB\r\n$1\r\nq\r\n$%d\r\n%b\r\n$1\r\n0\r\n"
+        await other.send(words % (len(body), body))
+        job = (await other.read_line())[1:-2]
+        await asking.send(b"SHOW %b\r\n" % job * 100 + b"QUIT\r\n")
+        await trio.testing.wait_all_tasks_blocked()
+        client = next(iter(world.clients.by_id.values()))
+        assert OUT_PAUSE_BYTES < client.held_bytes < OUT_PAUSE_BYTES + 2 * len(body)
+        # The kernel would take some 4 MiB
+        assert client.sent_bytes < 1 << 20
+        assert (await asking.read(200 * len(body))).count(body) == 100
+
+
+async def test_newcomers_are_let_in_few_at_a_time_while_others_are_answered() -> None:
+    async with running() as world:
+        peer = world.connect()
+        with socket.create_server(("127.0.0.1", 0), backlog=100) as listener, ExitStack() as crowd:
+            listener.setblocking(False)
+            for _ in range(20 * ACCEPTS_A_TURN):
+                sock = crowd.enter_context(socket.create_connection(listener.getsockname()))
+                sock.sendall(b"PING\r\n" * 1_000)
+            world.nursery.start_soon(world.clients._accept, Door(listener))
+            await peer.ask(b"PING\r\n", b"+PONG\r\n")
+            assert len(world.clients.by_id) <= 10 * ACCEPTS_A_TURN
+            await trio.testing.wait_all_tasks_blocked()
+            assert len(world.clients.by_id) == 1 + 20 * ACCEPTS_A_TURN
 
 
 async def test_many_pipelined_commands_let_others_have_their_turn() -> None:

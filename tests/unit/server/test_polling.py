@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import socket
 from contextlib import ExitStack, contextmanager
 from types import SimpleNamespace
@@ -12,7 +13,7 @@ import pytest
 import trio
 
 from disque.server import polling
-from disque.server.polling import Poller
+from disque.server.polling import PUSHES_A_PASS, Poller, Pusher
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -118,3 +119,46 @@ async def test_those_who_wait_have_their_part_of_each_row(monkeypatch: pytest.Mo
         poller._take_in = pesters
         await run(poller)
         assert set(rows.served) == {reader.name for reader in readers}
+
+
+@attrs.define(eq=False)
+class Writer:
+    """As much of a client as a pusher sees."""
+
+    sock: socket.socket
+    backlog: list[bytes] = attrs.Factory(lambda: [b"x", b"y"])
+
+
+async def test_others_have_their_turn_between_a_few_of_many_who_have_room_at_once() -> None:
+    pushed: list[Writer] = []
+    counts: list[int] = []
+
+    def push(writer: Any) -> None:
+        pushed.append(writer)
+        del writer.backlog[0]
+
+    async def others() -> None:
+        while True:
+            counts.append(len(pushed))
+            await trio.lowlevel.checkpoint()
+
+    pusher = Pusher(push)
+    with ExitStack() as stack:
+        pairs = [socket.socketpair() for _ in range(5 * PUSHES_A_PASS)]
+        writers = [Writer(stack.enter_context(ours)) for ours, _ in pairs]
+        for writer, (_, theirs) in zip(writers, pairs, strict=True):
+            stack.enter_context(theirs)
+            pusher.watch(writer)  # type: ignore[arg-type]
+        gone = writers.pop()
+        pusher.unwatch(gone)  # type: ignore[arg-type]
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(pusher.run)
+            nursery.start_soon(others)
+            while any(writer.backlog for writer in writers):
+                await trio.lowlevel.checkpoint()
+            for _ in range(10):
+                await trio.lowlevel.checkpoint()
+            nursery.cancel_scope.cancel()
+    assert pushed == writers + writers
+    # two of its passes may lie between two of another's
+    assert max(b - a for a, b in itertools.pairwise(counts)) <= 2 * PUSHES_A_PASS
