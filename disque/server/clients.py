@@ -53,9 +53,7 @@ COMMANDS_A_RUN = 500  # commands of one client in a row, before others have thei
 RUN_S = 0.002  # the same in time
 INSPECTED_A_PASS = 500  # connections that are looked at in a row, once a second
 PARTINGS_A_PASS = 20  # connections whose end is looked after between two looks at the others
-UNSENT_BYTES = (
-    128 << 10
-)  # that the kernel takes of who reads slowly; else some 4 MiB, which nobody counts
+UNSENT_BYTES = 128 << 10  # that the kernel takes of who reads nothing; else some 4 MiB
 READ_BYTES = 64 << 10
 READ_BYTES_LARGE = 1 << 20  # while a large body arrives
 ACCEPTS_A_TURN = 5  # what newcomers say must fit into a row, or others wait
