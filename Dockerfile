@@ -4,14 +4,19 @@
 #   docker build -t disque-broker .
 #   docker run -e DISQUE_REQUIREPASS=... -p 7711:7711 -v disque:/data disque-broker
 ARG BASE=python:3.13-slim-bookworm
+ARG BUILD=${BASE}
 
-FROM ${BASE} AS build
+FROM ${BUILD} AS build
 WORKDIR /src
 COPY pyproject.toml README.md LICENSE ./
 COPY cluster cluster
 COPY disque disque
 COPY deploy/image deploy/image
-RUN python -m venv --without-pip /opt/disque \
+COPY deploy/compiled deploy/compiled
+# --build-arg COMPILED=1 --build-arg BUILD=python:3.13-bookworm: the hottest modules as C (docs/performance.md)
+ARG COMPILED=0
+RUN export DISQUE_COMPILED=$COMPILED \
+ && python -m venv --without-pip /opt/disque \
  && pip --disable-pip-version-check --python /opt/disque/bin/python install --no-cache-dir --no-compile '.[cli,web]' \
  && /opt/disque/bin/python -m compileall -q --invalidation-mode unchecked-hash /opt/disque/lib \
  && cp deploy/image/probe.py /opt/disque/bin/disque-probe \

@@ -26,18 +26,16 @@ HERE = Path(__file__).resolve().parent
 PACKAGES = ("disque", "cluster")
 # What a command, a message or a look at the time goes through, with all that these modules know of each other. The
 # broker isn't: it only passes on, and that is where the simulator looks in.
-COMPILED = (
-    *["disque/core/*.py", "disque/resp/*.py"],
-    *[
-        f"cluster/{name}.py"
-        for name in ("frame", "gossip", "membership", "messages", "peer", "ready", "state", "view")
+_MODULES = {
+    "disque/core": ["*"],
+    "disque/resp": ["*"],
+    "cluster": ["frame", "gossip", "membership", "messages", "peer", "ready", "state", "view"],
+    "disque/server": [
+        "clients", "connection", "dispatch", "info", "latency", "loop", "pacing", "polling", "render", "shell",
+        "slowlog", "table",
     ],
-    *[
-        f"disque/server/{name}.py"
-        for name in ("clients", "connection", "dispatch", "loop", "pacing", "polling")
-    ],
-    *[f"disque/server/{name}.py" for name in ("render", "shell", "table")],
-)
+}  # fmt: skip
+COMPILED = [f"{folder}/{name}.py" for folder, names in _MODULES.items() for name in names]
 ADOPTION = f"{ADOPT.replace('.', '/')}.py"
 LEFT_OUT = ("__init__.py", "value.py")
 DIRECTORY = "build/compiled"  # in the checkout

@@ -66,6 +66,7 @@ def expand(source: str) -> str:
     """The text of a module in which no class is left to attrs; ExpansionError for what it doesn't understand."""
     tree = ast.parse(source)
     text = _Text(source)
+    _refuse_shared_names(tree)
     adoptions = [
         _expand_class(text, node, decorator)
         for node in tree.body
@@ -222,6 +223,20 @@ def _eq(name: str, fields: list[Field]) -> str:
     return (
         f"    def __eq__(self, other: object) -> bool: return isinstance(other, {name}) and {same}"
     )
+
+
+def _refuse_shared_names(tree: ast.Module) -> None:
+    """A variable has one type for the compiler: the second `except B as error` of a function would take no B."""
+    for function in ast.walk(tree):
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            kinds: dict[str, str] = {}
+            for each in ast.walk(function):
+                if isinstance(each, ast.ExceptHandler) and each.name and each.type:
+                    kind = ast.unparse(each.type)
+                    if kinds.setdefault(each.name, kind) != kind:
+                        raise ExpansionError(
+                            f"{function.name}: {each.name} is {kinds[each.name]} and {kind}"
+                        )
 
 
 def _finalize(text: _Text, tree: ast.Module) -> None:

@@ -356,6 +356,13 @@ def split(messages: list[Message], *, entries_max: int, bytes_max: int) -> Itera
         yield batch
 
 
+# What comes of reading bytes that no node of ours wrote
+_BAD_PAYLOAD = (
+    *(ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError),
+    msgpack.exceptions.UnpackException,
+)
+
+
 def decode(payload: bytes) -> list[Message]:
     """The statements of one payload; RemoteProtocolError for anything that no node of ours would send."""
     try:
@@ -382,9 +389,7 @@ def decode(payload: bytes) -> list[Message]:
                 )
     except RemoteProtocolError:
         raise
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
-        raise RemoteProtocolError(f"payload of {len(payload)} bytes: {error!r:.120}") from None
-    except msgpack.exceptions.UnpackException as error:
+    except _BAD_PAYLOAD as error:
         raise RemoteProtocolError(f"payload of {len(payload)} bytes: {error!r:.120}") from None
     return messages
 

@@ -213,13 +213,13 @@ class Clients:
         except BufferLimitError as error:
             self._events.event("warning", "client-dropped", addr=client.address, reason=error)
             client.die()
-        except ProtocolError as error:
-            if error.event:
-                self._events.seldom("warning", error.event, addr=client.address, reason=error)
+        except ProtocolError as fault:
+            if fault.event:
+                self._events.seldom("warning", fault.event, addr=client.address, reason=fault)
             if client.dialect is not None:
-                client.dialect.broken(client, error)
+                client.dialect.broken(client, fault)
             else:
-                client.tell(encoder.error(error.code, str(error)))
+                client.tell(encoder.error(fault.code, str(fault)))
                 client.close_soon()
         return bool(client.pending)
 

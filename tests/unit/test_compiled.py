@@ -150,6 +150,10 @@ def test_what_is_bound_once_is_final_and_nothing_else() -> None:
         ("@attrs.define\nclass A:\n    x: int = attrs.field(converter=int)\n", "converter"),
         ("@attrs.define\nclass A:\n    x: int\n    def __init__(self): pass\n", "__init__"),
         ("@attrs.define\nclass A:\n    x: int\nclass B: pass\n", "an empty line"),
+        (
+            "def f():\n    try: pass\n    except A as e: pass\n    except B as e: pass\n",
+            "e is A and B",
+        ),
     ],
 )
 def test_what_isnt_understood_is_refused(text: str, complaint: str) -> None:
