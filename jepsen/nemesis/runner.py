@@ -61,8 +61,7 @@ class Nemesis:
             async with trio.open_nursery() as nursery:
                 for active in begun:
                     nursery.start_soon(self._hold, active, step.hold_s)
-            for active in reversed(begun):
-                await self.end(active)
+            await self._end_all(begun)
 
     async def begin(self, kind: Kind) -> Active | None:
         """Draw a fault and begin it; None if there is nothing to break just now."""
@@ -88,10 +87,14 @@ class Nemesis:
         self.active.pop(active.id, None)
         self.told("stop", active.fault, proof)
 
+    async def _end_all(self, faults: Sequence[Active]) -> None:
+        """The last first, but cuts before all: a join is proven by full views, and none is full while one stands."""
+        for active in sorted(faults, key=lambda each: (each.id not in self.field.cuts, -each.id)):
+            await self.end(active)
+
     async def mend(self) -> None:
         """End what is on and take back all that a fault may have left: cuts, slow links, stopped and absent nodes."""
-        for active in reversed(list(self.active.values())):
-            await self.end(active)
+        await self._end_all(list(self.active.values()))
         field = self.field
         field.cuts.clear()
         await field.hosts.cut(())

@@ -14,7 +14,6 @@ from jepsen.history import INFO, NEMESIS
 from jepsen.hosts.base import CUT, KILL, PAUSE, Hosts, HostsError, Link, all_links
 from jepsen.nemesis.field import Fault, Field, Kind, Proof
 from jepsen.nemesis.grudges import GRUDGES
-from jepsen.nemesis.membership import bring_back
 from jepsen.nemesis.network import Partition, partition
 from jepsen.nemesis.process import Kill, Pause
 from jepsen.nemesis.runner import Nemesis
@@ -207,30 +206,38 @@ def test_a_fault_has_what_the_checkers_read() -> None:
     assert "one-way" in partition("one-way").needs
 
 
-@attrs.define(eq=False)
-class JoiningHosts(PaperHosts):
-    """Nodes may join."""
+class Ending:
+    """Notes in what order its faults end."""
 
-    async def join(self, node: str, through: str) -> None:
-        assert node != through
+    name = "ending"
+    needs: frozenset[str] = frozenset()
+
+    def __init__(self, ended: list[int], *, cuts: bool) -> None:
+        self.ended, self.cuts = ended, cuts
+
+    def draw(self, field: Field) -> Fault | None:
+        return Fault(self.name)
+
+    async def begin(self, field: Field, id_: int, fault: Fault) -> Proof:
+        if self.cuts:
+            field.cuts[id_] = (("n1", "n2"),)
+        return Proof(1, 1, "")
+
+    async def hold(self, field: Field, id_: int, fault: Fault, seconds: float) -> None:
+        pass
+
+    async def end(self, field: Field, id_: int, fault: Fault) -> Proof:
+        self.ended.append(id_)
+        field.cuts.pop(id_, None)
+        return Proof(1, 1, "")
 
 
-@attrs.define(eq=False)
-class CutField(Field):
-    """A cut keeps views from being full: it ends during the second wait, and the third one sees them full."""
-
-    waits: int = 0
-
-    async def wait_full_view(self, nodes: Collection[str], within_s: float) -> bool:
-        self.waits += 1
-        if self.waits == 2:
-            self.cuts.clear()
-        return self.waits == 3
-
-
-async def test_a_join_waits_for_its_proof_till_cuts_of_other_faults_have_ended() -> None:
-    for cuts, waits in (({7: (("n1", "n2"),)}, 3), ({}, 1)):
-        field = CutField(cast(Hosts, JoiningHosts()), random.Random(1), cuts=cuts)
-        field.gone["n3"] = None
-        proof = await bring_back(field, "n3")
-        assert (field.waits, proof.is_proven) == (waits, waits == 3)
+async def test_the_last_fault_ends_first_but_cuts_before_all() -> None:
+    ended: list[int] = []
+    kinds = [Ending(ended, cuts=cuts) for cuts in (False, True, False, True)]
+    field = Field(cast(Hosts, PaperHosts()), random.Random(1))
+    nemesis = Nemesis(field, Recorder(), kinds)
+    for kind in kinds:
+        await nemesis.begin(kind)
+    await nemesis.mend()
+    assert ended == [4, 2, 3, 1]
