@@ -88,8 +88,9 @@ class Nemesis:
         self.told("stop", active.fault, proof)
 
     async def _end_all(self, faults: Sequence[Active]) -> None:
-        """The last first, but cuts before all: a join is proven by full views, and none is full while one stands."""
-        for active in sorted(faults, key=lambda each: (each.id not in self.field.cuts, -each.id)):
+        """The last first, but joins behind all: they are proven by full views, and none is full while a cut stands."""
+        gone = set(self.field.gone)
+        for active in sorted(faults, key=lambda each: (bool(gone & {*each.fault.nodes}), -each.id)):
             await self.end(active)
 
     async def mend(self) -> None:

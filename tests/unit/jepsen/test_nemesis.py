@@ -207,20 +207,20 @@ def test_a_fault_has_what_the_checkers_read() -> None:
 
 
 class Ending:
-    """Notes in what order its faults end."""
+    """Notes in what order its faults end; its node may be gone."""
 
     name = "ending"
     needs: frozenset[str] = frozenset()
 
-    def __init__(self, ended: list[int], *, cuts: bool) -> None:
-        self.ended, self.cuts = ended, cuts
+    def __init__(self, ended: list[int], *, leaves: bool) -> None:
+        self.ended, self.leaves = ended, leaves
 
     def draw(self, field: Field) -> Fault | None:
-        return Fault(self.name)
+        return Fault(self.name, nodes=("n3",) if self.leaves else ("n1",))
 
     async def begin(self, field: Field, id_: int, fault: Fault) -> Proof:
-        if self.cuts:
-            field.cuts[id_] = (("n1", "n2"),)
+        if self.leaves:
+            field.gone["n3"] = None
         return Proof(1, 1, "")
 
     async def hold(self, field: Field, id_: int, fault: Fault, seconds: float) -> None:
@@ -228,16 +228,17 @@ class Ending:
 
     async def end(self, field: Field, id_: int, fault: Fault) -> Proof:
         self.ended.append(id_)
-        field.cuts.pop(id_, None)
+        if self.leaves:
+            field.gone.pop("n3")
         return Proof(1, 1, "")
 
 
-async def test_the_last_fault_ends_first_but_cuts_before_all() -> None:
+async def test_the_last_fault_ends_first_but_a_join_behind_all() -> None:
     ended: list[int] = []
-    kinds = [Ending(ended, cuts=cuts) for cuts in (False, True, False, True)]
+    kinds = [Ending(ended, leaves=leaves) for leaves in (False, True, False)]
     field = Field(cast(Hosts, PaperHosts()), random.Random(1))
     nemesis = Nemesis(field, Recorder(), kinds)
     for kind in kinds:
         await nemesis.begin(kind)
     await nemesis.mend()
-    assert ended == [4, 2, 3, 1]
+    assert ended == [3, 1, 2]
