@@ -112,15 +112,14 @@ def test_client_that_reads_too_slowly_is_dropped_after_the_soft_limits_time(
 ) -> None:
     node = make_node().start()
     with node.connect() as slow, node.connect() as admin:
-        limit = "normal 0 1mb 1"
+        limit = "normal 0 128kb 1"
         assert admin.call("CONFIG", "SET", "client-output-buffer-limit", limit) == "OK"
         slow.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
         name = slow.sock.getsockname()[1]
         body = b"x" * (1 << 20)
-        for _ in range(8):
-            slow.send("PING", body)
+        slow.send("PING", body)
         listed = f"addr=127.0.0.1:{name} ".encode()
-        wait_until("its replies pile up", lambda: listed in admin.call("CLIENT", "LIST"))
+        wait_until("its reply waits", lambda: listed in admin.call("CLIENT", "LIST"))
         time.sleep(0.5)
         assert listed in admin.call("CLIENT", "LIST")
         wait_until("it is dropped", lambda: listed not in admin.call("CLIENT", "LIST"))
