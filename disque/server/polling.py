@@ -24,7 +24,38 @@ ROW_S = 0.01  # the same in time
 PUSHES_A_PASS = 16  # sockets that have room again and are written to, likewise
 
 
-class Poller:
+class _Sockets:
+    """Sockets of clients in one selector, whose file descriptor is what trio waits for."""
+
+    def __init__(self, events: int) -> None:
+        self._events = events  # of selectors
+        self._selector = selectors.DefaultSelector()
+        self._watched: dict[Client, None] = {}
+        self._has_ended = False
+
+    def watch(self, client: Client) -> None:
+        """Wait for its socket from now on; nothing if that is so already, or if the server ends."""
+        if client not in self._watched and not self._has_ended:
+            self._selector.register(client.sock, self._events, client)
+            self._watched[client] = None
+
+    def unwatch(self, client: Client) -> None:
+        """Wait for it no more, for instance before its socket closes; nothing if that is so already."""
+        if client in self._watched:
+            del self._watched[client]
+            self._selector.unregister(client.sock)
+
+    async def _wait(self) -> None:
+        """Return when a socket is ready."""
+        await trio.lowlevel.wait_readable(cast("selectors.EpollSelector", self._selector))
+
+    def _close(self) -> None:
+        self._has_ended = True
+        self._watched.clear()
+        self._selector.close()
+
+
+class Poller(_Sockets):
     """Calls `take_in(client)` whenever there is something to be read; that runs some, and never waits.
 
     A flood of requests that take long must not hold up a short one: whoever has just come is served before those that
@@ -32,34 +63,21 @@ class Poller:
     """
 
     def __init__(self, turns: Turns, take_in: Callable[[Client], None]) -> None:
+        super().__init__(selectors.EVENT_READ)
         self._turns = turns
         self._take_in = take_in
-        self._selector = selectors.DefaultSelector()
-        self._watched: dict[Client, None] = {}
-
-    def watch(self, client: Client) -> None:
-        """Read for a client from now on."""
-        self._selector.register(client.sock, selectors.EVENT_READ, client)
-        self._watched[client] = None
-
-    def unwatch(self, client: Client) -> None:
-        """Read for it no more, for instance before its socket closes; nothing if that is so already."""
-        if client in self._watched:
-            del self._watched[client]
-            self._selector.unregister(client.sock)
 
     async def run(self) -> None:
         """Read until cancelled."""
         try:
             while True:
-                await trio.lowlevel.wait_readable(cast("selectors.EpollSelector", self._selector))
+                await self._wait()
                 late: dict[Client, None] = {}
                 while fresh := self._fresh(late):
                     self._serve(fresh, late)
                     await trio.lowlevel.checkpoint()
         finally:
-            self._watched.clear()
-            self._selector.close()
+            self._close()
 
     def _fresh(self, late: dict[Client, None]) -> dict[Client, None]:
         """Who has something to be read and didn't a moment ago; if it is nobody, who is late."""
@@ -87,34 +105,21 @@ class Poller:
         turns.finish()
 
 
-class Pusher:
-    """Calls `push(client)` when there is room again for what is unsent, until nothing is.
+class Pusher(_Sockets):
+    """Calls `push(client)` when there is room again for what is unsent, until nothing is; `watch` when something is.
 
     A thousand who read nothing may break off in one moment, which makes room, too: each costs its part of a pass only.
     """
 
     def __init__(self, push: Callable[[Client], None]) -> None:
+        super().__init__(selectors.EVENT_WRITE)
         self._push = push
-        self._selector = selectors.DefaultSelector()
-        self._watched: dict[Client, None] = {}
-
-    def watch(self, client: Client) -> None:
-        """Something is unsent; nothing if that is known."""
-        if client not in self._watched:
-            self._selector.register(client.sock, selectors.EVENT_WRITE, client)
-            self._watched[client] = None
-
-    def unwatch(self, client: Client) -> None:
-        """Nothing is unsent, or its socket closes; nothing if that is known."""
-        if client in self._watched:
-            del self._watched[client]
-            self._selector.unregister(client.sock)
 
     async def run(self) -> None:
         """Write until cancelled."""
         try:
             while True:
-                await trio.lowlevel.wait_readable(cast("selectors.EpollSelector", self._selector))
+                await self._wait()
                 for number, (key, _) in enumerate(self._selector.select(0), 1):
                     client = key.data
                     # it may have ended while others had their turn
@@ -125,5 +130,4 @@ class Pusher:
                     if number % PUSHES_A_PASS == 0:
                         await trio.lowlevel.checkpoint()
         finally:
-            self._watched.clear()
-            self._selector.close()
+            self._close()

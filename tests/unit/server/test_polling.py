@@ -162,3 +162,19 @@ async def test_others_have_their_turn_between_a_few_of_many_who_have_room_at_onc
     assert pushed == writers + writers
     # two of its passes may lie between two of another's
     assert max(b - a for a, b in itertools.pairwise(counts)) <= 2 * PUSHES_A_PASS
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: Pusher(lambda _: None), lambda: Poller(Rows(), lambda _: None)]
+)
+async def test_a_reply_while_the_server_ends_is_no_error(make: Any) -> None:
+    """Who writes them may be cancelled before those who still have something to say."""
+    watcher = make()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(watcher.run)
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        watcher.watch(Writer(ours))
+        watcher.unwatch(Writer(ours))
