@@ -39,16 +39,26 @@ COMPILED = [f"{folder}/{name}.py" for folder, names in _MODULES.items() for name
 ADOPTION = f"{ADOPT.replace('.', '/')}.py"
 LEFT_OUT = ("__init__.py", "value.py")
 DIRECTORY = "build/compiled"  # in the checkout
-STAMP = "compiled-from"
-OPTIMIZATION = "DISQUE_OPTIMIZATION"  # of the C compiler: 0 to 3
+STAMP = "compiled-from"  # a file in it; empty while it is filled
+OPTIMIZATION = "DISQUE_OPTIMIZATION"  # of the C compiler
+_LEVELS = ("0", "1", "2", "3")
+
+
+class BuildError(Exception):
+    """It can't be built so."""
 
 
 def build(directory: Path, *, optimization: str = "1") -> None:
-    """Fill a directory, which is emptied before; nothing to do if the source is the one it was made from."""
+    """Fill a directory, a new or empty one or a former build; nothing to do if that is of the same source.
+
+    BuildError for another directory or level of optimization.
+    """
+    if optimization not in _LEVELS:
+        raise BuildError(f"{OPTIMIZATION} is {optimization!r}, not one of {', '.join(_LEVELS)}")
     stamp = f"{_digest()} {sys.version} {optimization}\n"
     if _read(directory / STAMP) == stamp:
         return
-    shutil.rmtree(directory, ignore_errors=True)
+    _empty(directory)
     expanded = directory / "expanded"
     for package in PACKAGES:
         shutil.copytree(
@@ -69,6 +79,18 @@ def build(directory: Path, *, optimization: str = "1") -> None:
         shutil.copy(built, directory / built.relative_to(expanded))
     shutil.rmtree(expanded)
     (directory / STAMP).write_text(stamp)
+
+
+def _empty(directory: Path) -> None:
+    """Leave nothing but a stamp that says that this is ours to empty; BuildError if it may be somebody's."""
+    if directory.is_dir() and any(directory.iterdir()) and not (directory / STAMP).is_file():
+        raise BuildError(f"{directory} holds other things than a build")
+    if directory.exists() and not directory.is_dir():
+        raise BuildError(f"{directory} is no directory")
+    if directory.exists():
+        shutil.rmtree(directory)
+    directory.mkdir(parents=True)
+    (directory / STAMP).touch()
 
 
 def added(directory: Path) -> list[Path]:
@@ -136,4 +158,7 @@ def _compile(tree: Path, modules: Sequence[str], optimization: str) -> None:
 
 if __name__ == "__main__":
     where = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / DIRECTORY
-    build(where.resolve(), optimization=os.environ.get(OPTIMIZATION, "1"))
+    try:
+        build(where.resolve(), optimization=os.environ.get(OPTIMIZATION, "1"))
+    except BuildError as error:
+        sys.exit(f"deploy.compiled.build: {error}")

@@ -14,7 +14,7 @@ import pytest
 
 import cluster
 from deploy.compiled import adopt
-from deploy.compiled.build import COMPILED, LEFT_OUT, ROOT
+from deploy.compiled.build import COMPILED, LEFT_OUT, ROOT, STAMP, BuildError, build
 from deploy.compiled.expand import ADOPT, ExpansionError, expand
 
 SOURCE = '''"""A module."""
@@ -176,3 +176,37 @@ def test_every_module_that_is_compiled_can_be_written_out(path: Path) -> None:
         for tree in (before, after)
     ]
     assert places[0] == places[1]
+
+
+def test_a_directory_that_may_be_somebodys_is_left_alone(tmp_path: Path) -> None:
+    mine = tmp_path / "mine"
+    mine.write_text("thesis")
+    for directory, complaint in ((tmp_path, "holds other things"), (mine, "is no directory")):
+        with pytest.raises(BuildError, match=complaint):
+            build(directory)
+    assert mine.read_text() == "thesis"
+
+
+def test_a_former_build_is_emptied_even_one_that_was_broken_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class BrokenOffError(Exception):
+        pass
+
+    def compile_nothing(*_: object) -> None:
+        raise BrokenOffError
+
+    monkeypatch.setattr("deploy.compiled.build._compile", compile_nothing)
+    for _ in range(2):
+        with pytest.raises(BrokenOffError):
+            build(tmp_path)
+        assert (tmp_path / STAMP).read_text() == ""
+        (tmp_path / "old.so").touch()
+    with pytest.raises(BrokenOffError):
+        build(tmp_path)
+    assert not (tmp_path / "old.so").exists()
+
+
+def test_a_level_of_optimization_that_there_is_not_is_named(tmp_path: Path) -> None:
+    with pytest.raises(BuildError, match="DISQUE_OPTIMIZATION is 'fast', not one of 0, 1, 2, 3"):
+        build(tmp_path, optimization="fast")
