@@ -248,6 +248,24 @@ def missing_targets(path: str, text: str, makefile: str) -> Iterator[str]:
             yield f"{path}: make {word} is no target of the Makefile: {sorted(targets)}"
 
 
+def foreign_constants(source: Source) -> Iterator[str]:
+    """Nobody sets another module's constant for good; monkeypatch and mock take it back."""
+    imported = {
+        (alias.asname or alias.name).partition(".")[0]
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for alias in node.names
+    }
+    for node in ast.walk(source.tree):
+        if (
+            isinstance(node, ast.Attribute)
+            and isinstance(node.ctx, ast.Store)
+            and node.attr.isupper()
+            and ast.unparse(node.value).partition(".")[0] in imported
+        ):
+            yield f"{source.path}:{node.lineno}: sets {ast.unparse(node)}"
+
+
 def pure_sources() -> list[Source]:
     """The files that pyproject's import contract calls pure."""
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"][
@@ -270,6 +288,7 @@ RULES: list[tuple[Rule, tuple[str, ...]]] = [
     (public_docstrings, PACKAGES),
     (prints, PACKAGES),
     (shadowing, CODE),
+    (foreign_constants, (*PACKAGES, "jepsen", "tests")),
 ]
 
 
@@ -332,6 +351,8 @@ PLANTED: list[tuple[Rule, str, str]] = [
     (set_iteration, "z = list({x for x in y})\n", "walks a set"),
     (set_iteration, "z = b','.join(set(y))\n", "walks a set"),
     (set_iteration, "z = [*set(y)]\n", "walks a set"),
+    (foreign_constants, "from a import b\nb.WAIT_S = 1\n", "sets b.WAIT_S"),
+    (foreign_constants, "import a.b\ndef f(): a.b.WAIT_S += 1\n", "sets a.b.WAIT_S"),
 ]
 
 
@@ -355,6 +376,7 @@ GOOD: list[tuple[Rule, str]] = [
         set_iteration,
         "for x in sorted({1, 2}): pass\nz = {x for x in set(y)}\nw = any(x for x in set(y))\n",
     ),
+    (foreign_constants, "from a import b\nWAIT_S = b.WAIT_S\nc.WAIT_S = b.wait_s = 1\n"),
 ]
 
 

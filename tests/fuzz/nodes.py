@@ -8,6 +8,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import trio
 
@@ -20,7 +21,7 @@ from tests.unit.server.world import Peer, World, running
 SOON_S = 10.0
 # What stops or holds up the node on purpose isn't asked of it
 _NEVER = (b"debug", b"shutdown", b"pause", b"kill", b"config", b"reset", b"leaving", b"forget")
-clients.LAST_REPLIES_S = 0.05
+_LAST_REPLIES_S = 0.05  # patience with what waits of a client that has gone
 
 
 def run_resp(data: bytes) -> None:
@@ -35,6 +36,7 @@ def run_stomp(data: bytes) -> None:
 
 
 async def _disturb(data: bytes, dialect: Callable[[Any], Stomp] | None) -> None:
+    patience = mock.patch.object(clients, "LAST_REPLIES_S", _LAST_REPLIES_S)
     async with running() as world:
         spoken = None if dialect is None else dialect(world.shell)
         witness = world.connect()
@@ -42,7 +44,7 @@ async def _disturb(data: bytes, dialect: Callable[[Any], Stomp] | None) -> None:
         world.clients.admit(ours, "", spoken)
         odd = Peer(trio.SocketStream(trio.socket.from_stdlib_socket(theirs)))
         world.peers.append(odd)
-        with trio.fail_after(SOON_S):
+        with patience, trio.fail_after(SOON_S):
             await _say(odd, data)
             await witness.ask(b"PING\r\n", b"+PONG\r\n")
             await odd.stream.aclose()

@@ -65,7 +65,8 @@ class Peer:
 
     async def expect(self, reply: bytes) -> None:
         """The next bytes must be these."""
-        assert await self.read(len(reply)) == reply
+        got = await self.read(len(reply))
+        assert got == reply, f"{got!r} came, not {reply!r}"
 
     async def read_line(self) -> bytes:
         """Bytes up to a line's end."""
@@ -78,7 +79,8 @@ class Peer:
 
     async def expect_end(self) -> None:
         """Nothing more may come."""
-        assert await self.read(1) == b""
+        got = await self.read(1)
+        assert got == b"", f"{got!r} came, not the end"
 
 
 class World:
