@@ -51,6 +51,11 @@ class User:
     names: frozenset[bytes] = frozenset()
     prefixes: tuple[bytes, ...] = ()
 
+    @property
+    def has_everything(self) -> bool:
+        """True if this user may do whatever `default` may."""
+        return self.is_on and self.commands == CATEGORIES["all"] and EVERYTHING in self.prefixes
+
     def check_command(self, name: bytes, args: Sequence[bytes]) -> None:
         """CommandError (NOPERM) if this user may not run a command of the table, called with these arguments."""
         if name in self.commands or name in _ALWAYS:

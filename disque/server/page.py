@@ -112,6 +112,11 @@ class Page:
         config = self._shell.config
         settings = {
             "password": config.requirepass,
+            "operators": {
+                name: [each.hex() for each in user.digests]
+                for name, user in config.user.items()
+                if user.has_everything
+            },
             "auth_failures_max": config.auth_failures_max,
             "is_exposed": config.is_page_exposed,
             "is_tls": config.http_tls,

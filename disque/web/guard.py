@@ -1,9 +1,9 @@
 """Guard: who may see the page and act on it. ASGI around the pages, which it knows nothing of.
 
 Without a password the page listens at loopback only; then a foreign name in Host (another site's, pointed at this
-machine) is refused. With one, Basic auth asks for user `default` and requirepass. What changes something needs a
-token that only our own pages have: a keyed hash of a cookie, so nothing is kept for it here. /health and /ready are
-for everybody.
+machine) is refused. With one, Basic auth asks for user `default` and requirepass, or for a user with all rights: the
+page shows all, and acts as `default`. What changes something needs a token that only our own pages have: a keyed hash
+of a cookie, so nothing is kept for it here. /health and /ready are for everybody.
 """
 
 from __future__ import annotations
@@ -115,14 +115,16 @@ class Guard:
         if settings.password and "authorization" in headers and wait_s > 0:
             text = "Too many wrong passwords from this address.\n"
             return PlainTextResponse(text, 429, {"Retry-After": f"{wait_s:.0f}"})
-        if settings.password and not _knows(headers.get("authorization", ""), settings.password):
+        if settings.password and not _knows(headers.get("authorization", ""), settings):
             if "authorization" in headers:
                 self._note_wrong(place)
                 async with self._waiting:
                     await trio.sleep(WRONG_PASSWORD_S)
             challenge = {"WWW-Authenticate": 'Basic realm="disque-broker", charset="UTF-8"'}
             return PlainTextResponse(
-                "User default and the password of requirepass, please.\n", 401, challenge
+                "User default and the password of requirepass, or a user with +@all ~*, please.\n",
+                401,
+                challenge,
             )
         if method not in ("GET", "HEAD") and not self._is_own_site(headers):
             return PlainTextResponse("Another site has sent this; nothing was done.\n", 403)
@@ -186,8 +188,8 @@ def is_local_name(host: str) -> bool:
     return True
 
 
-def _knows(authorization: str, password: str) -> bool:
-    """True for Basic credentials of user `default`; compared in a time that tells nothing."""
+def _knows(authorization: str, settings: Settings) -> bool:
+    """True for Basic credentials of somebody who may do everything; compared in a time that tells nothing."""
     scheme, _, encoded = authorization.partition(" ")
     if scheme.lower() != "basic":
         return False
@@ -195,8 +197,12 @@ def _knows(authorization: str, password: str) -> bool:
         user, colon, given = base64.b64decode(encoded.strip(), validate=True).partition(b":")
     except (binascii.Error, ValueError):
         return False
-    is_right = hmac.compare_digest(given, password.encode("utf-8", "surrogateescape"))
-    return bool(colon) and user == USER and is_right
+    password = settings.password.encode("utf-8", "surrogateescape")
+    digests = [hashlib.sha256(password).hexdigest()]
+    if user != USER:
+        digests = list(settings.operators.get(user.decode("utf-8", "replace"), ()))
+    said = hashlib.sha256(given).hexdigest()
+    return bool(colon) and any([hmac.compare_digest(said, each) for each in digests])
 
 
 class Tokens:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
 RESP = b"R"
 STOMP = b"S"
@@ -29,6 +29,8 @@ class Settings:
     """What the node says of itself; a later line replaces an earlier one."""
 
     password: str = ""  # requirepass: of the page, of this node, and of the others
+    # Users beside default who have all rights: the SHA-256 of their passwords, in hexadecimal
+    operators: Mapping[str, Sequence[str]] = attrs.Factory(dict)
     auth_failures_max: int = 60  # wrong passwords of an address in a minute; 0: no limit
     is_exposed: bool = False  # the page listens at more than loopback
     is_tls: bool = False  # the page speaks TLS, with the node's certificate

@@ -53,6 +53,23 @@ def test_rules_are_read_from_left_to_right() -> None:
     assert user("-getjob +@client").commands == CATEGORIES["client"]
 
 
+@pytest.mark.parametrize(
+    ("words", "has_everything"),
+    [
+        (["on", "+@all", "~*"], True),
+        (["off", "+@all", "~*"], False),
+        (["on", "+@all", "~mail*"], False),
+        (["on", "+@all", "-debug", "~*"], False),
+        (["on", "+@client", "~*"], False),
+    ],
+)
+def test_who_may_do_everything_is_on_and_has_all_commands_and_names(
+    words: list[str], has_everything: bool
+) -> None:
+    digest = "#" + "0" * 64
+    assert parse_user(["ann", *words, digest]).has_everything is has_everything
+
+
 def test_nobody_but_administrators_is_in_the_category_of_clients() -> None:
     assert not [name for name in CATEGORIES["client"] if b"admin" in COMMANDS[name].flags]
     assert not {b"qpurge", b"pause", b"qscan", b"jscan", b"deljob"} & CATEGORIES["client"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 from typing import TYPE_CHECKING
 
 import pytest
@@ -113,6 +114,14 @@ async def test_only_the_user_default_with_the_password_may_see_the_page(
     assert answer.status == 401
     assert answer.headers["www-authenticate"].startswith("Basic realm=")
     assert (await ask(guard, "/", authorization=basic("default", "secret"))).status == 200
+
+
+async def test_who_may_do_everything_sees_the_page_by_the_own_name(autojump_clock: object) -> None:
+    operators = {"ann": ["0" * 64, hashlib.sha256(b"hers").hexdigest()]}
+    guard, _ = guarded(password="secret", operators=operators)
+    assert (await ask(guard, "/", authorization=basic("ann", "hers"))).status == 200
+    for user, password in (("ann", "secret"), ("default", "hers"), ("bob", "hers"), ("ann", "")):
+        assert (await ask(guard, "/", authorization=basic(user, password))).status == 401
 
 
 async def test_a_password_may_be_any_text() -> None:
