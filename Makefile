@@ -46,7 +46,7 @@ lint: $(VENV)/.installed-dev  ## ruff, mypy, import contracts
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-compiled: $(VENV)/.installed-dev  ## the hottest modules as C, into build/compiled; PYTHONPATH=build/compiled runs it
+compiled: $(VENV)/.installed-dev  ## the hottest modules as C, into build/compiled; PYTHONSAFEPATH=1 PYTHONPATH=build/compiled runs it
 	@$(BIN)/python -m deploy.compiled.build
 
 dev: $(VENV)/.installed-dev compile  ## the venv with everything to work on it

@@ -3,7 +3,8 @@
     python -m deploy.compiled.build [DIRECTORY]
 
 leaves `disque` and `cluster` there as they are in the checkout, with an extension module beside each module that was
-compiled: put the directory into PYTHONPATH. mypyc (it comes with mypy), setuptools and a C compiler are needed.
+compiled: put the directory into PYTHONPATH, and set PYTHONSAFEPATH where the checkout is the present directory. mypyc
+(it comes with mypy), setuptools, a C compiler and Python's headers are needed.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import os
 import shutil
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,7 +57,7 @@ def build(directory: Path, *, optimization: str = "1") -> None:
     """
     if optimization not in _LEVELS:
         raise BuildError(f"{OPTIMIZATION} is {optimization!r}, not one of {', '.join(_LEVELS)}")
-    stamp = f"{_digest()} {sys.version} {optimization}\n"
+    stamp = stamp_of(optimization)
     if _read(directory / STAMP) == stamp:
         return
     _empty(directory)
@@ -104,11 +106,23 @@ def _modules(tree: Path) -> list[str]:
     return [str(path.relative_to(tree)) for path in found if path.name not in LEFT_OUT]
 
 
+def is_present(directory: Path) -> bool:
+    """True for a build of the source as it is now, by this Python, with an optimizing compiler."""
+    return _read(directory / STAMP) in [stamp_of(level) for level in _LEVELS if level != "0"]
+
+
+def stamp_of(optimization: str) -> str:
+    """What tells a build of the present source by this Python from others."""
+    return f"{_digest()} {sys.version} mypy {version('mypy')} {optimization}\n"
+
+
 def _digest() -> str:
+    """Of all that is compiled or copied."""
     digest = hashlib.sha256()
-    sources = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
-    for path in sorted([*sources, *HERE.glob("*.py")]):
-        digest.update(f"{path.relative_to(ROOT)}\n".encode() + path.read_bytes())
+    copied = [path for package in PACKAGES for path in (ROOT / package).rglob("*")]
+    for path in sorted([*copied, *HERE.glob("*.py")]):
+        if path.is_file() and path.parent.name != "__pycache__":
+            digest.update(f"{path.relative_to(ROOT)}\n".encode() + path.read_bytes())
     return digest.hexdigest()
 
 

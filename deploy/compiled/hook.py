@@ -37,10 +37,10 @@ class CompiledHook(BuildHookInterface[Any]):
         if not self._is_wanted() or version == "editable":
             return
         sys.path.insert(0, self.root)  # in a build of its own nothing of ours is installed
-        from deploy.compiled.build import DIRECTORY, added, build
+        from deploy.compiled.build import DIRECTORY, OPTIMIZATION, added, build
 
         directory = Path(self.root) / DIRECTORY
-        build(directory)
+        build(directory, optimization=os.environ.get(OPTIMIZATION, "1"))
         build_data["pure_python"] = False
         build_data["infer_tag"] = True
         build_data["force_include"].update(

@@ -54,7 +54,7 @@ def endpoint_of(connection: Any) -> Endpoint:
         tls_of(connection.ssl) if connection.ssl or connection.transport_cls == "disques" else None
     )
     if tls is not None:
-        # What nodes tell of each other are ports without TLS.
+        # Certificates need not name the addresses that nodes tell of each other.
         options.setdefault("discover", False)
     if connection.connect_timeout:
         options.setdefault("connect_timeout", float(connection.connect_timeout))

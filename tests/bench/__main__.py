@@ -3,7 +3,7 @@
 Real servers on loopback, ours and those that `tests.bench.load` finds to compare with (`C_DISQUE=/path/disque-server`
 names C Disque's), then the parts by themselves (`bench_*.py`, pytest-benchmark). What fails is told in its row, and the
 others go on. `--only WORD` measures the rows that have it in their name and writes nothing; `--no-write` writes nothing
-either. Nothing is asserted: a slow machine is no bug. A quarter of an hour at most.
+either. Nothing is asserted: a slow machine is no bug. Twenty minutes at most.
 """
 
 from __future__ import annotations

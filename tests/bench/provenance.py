@@ -8,6 +8,7 @@ import subprocess
 from importlib.machinery import ExtensionFileLoader, PathFinder
 from pathlib import Path
 
+from deploy.compiled.build import is_present
 from tests.system.nodes import ROOT
 
 
@@ -49,7 +50,7 @@ def binary_of(word: str) -> str:
 
 
 def build_in(word: str) -> Path | None:
-    """The folder of a compiled build, None for no word; ValueError if our engine is none of this Python's there."""
+    """The folder of a compiled build, None for no word; ValueError if what is there isn't what would be built now."""
     if not word:
         return None
     root = Path(word).resolve()
@@ -59,5 +60,9 @@ def build_in(word: str) -> Path | None:
         raise ValueError(
             f"{root} is no compiled build: disque.core.engine {found}, and must be an extension module"
             f" of Python {platform.python_version()}"
+        )
+    if not is_present(root):
+        raise ValueError(
+            f"{root} is of another source, or made for no speed: `make compiled` again"
         )
     return root

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from deploy.compiled.build import STAMP, stamp_of
 from tests.bench import load
 from tests.bench.__main__ import parts_command
 from tests.bench.servers import COMPILED, kinds
@@ -62,9 +63,25 @@ def test_one_with_an_extension_module_is_measured_after_ours(
     (elsewhere / "disque" / "core").mkdir()
     for suffix in (".py", EXTENSION_SUFFIXES[0]):
         (elsewhere / "disque" / "core" / f"engine{suffix}").touch()
+    (elsewhere / STAMP).write_text(stamp_of("1"))
     arguments = options(monkeypatch, "--compiled", str(elsewhere))
     assert arguments.compiled == elsewhere
     assert arguments.servers[1].title == COMPILED
+
+
+@pytest.mark.parametrize("stamp", ["", "of another source\n", stamp_of("0")])
+def test_one_of_another_source_or_for_no_speed_is_a_usage_error(
+    stamp: str,
+    elsewhere: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (elsewhere / "disque" / "core").mkdir()
+    (elsewhere / "disque" / "core" / f"engine{EXTENSION_SUFFIXES[0]}").touch()
+    (elsewhere / STAMP).write_text(stamp)
+    with pytest.raises(SystemExit):
+        options(monkeypatch, "--compiled", str(elsewhere))
+    assert "`make compiled` again" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["engine.py", "engine.cpython-27-other-machine.so", "other.py"])

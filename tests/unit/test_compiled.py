@@ -14,7 +14,7 @@ import pytest
 
 import cluster
 from deploy.compiled import adopt
-from deploy.compiled.build import COMPILED, LEFT_OUT, ROOT, STAMP, BuildError, build
+from deploy.compiled.build import COMPILED, LEFT_OUT, ROOT, STAMP, BuildError, build, stamp_of
 from deploy.compiled.expand import ADOPT, ExpansionError, expand
 
 SOURCE = '''"""A module."""
@@ -205,6 +205,21 @@ def test_a_former_build_is_emptied_even_one_that_was_broken_off(
     with pytest.raises(BrokenOffError):
         build(tmp_path)
     assert not (tmp_path / "old.so").exists()
+
+
+def test_a_page_that_changes_is_another_build(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for package in ("disque", "cluster"):
+        (tmp_path / package).mkdir()
+    page = tmp_path / "disque" / "page.css"
+    page.write_text("a")
+    monkeypatch.setattr("deploy.compiled.build.ROOT", tmp_path)
+    monkeypatch.setattr("deploy.compiled.build.HERE", tmp_path)
+    before = stamp_of("1")
+    assert stamp_of("1") == before != stamp_of("2")
+    page.write_text("b")
+    assert stamp_of("1") != before
 
 
 def test_a_level_of_optimization_that_there_is_not_is_named(tmp_path: Path) -> None:
