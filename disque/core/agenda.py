@@ -2,8 +2,9 @@
 
 A near heap and far buckets, a two-level timing wheel (Varghese and Lauck, 1987). Most timers of a job queue are far off
 (expiry in a day) and cancelled long before: those lie in buckets of about eight seconds, where booking and cancelling
-take constant time and leave nothing behind. A bucket moves into the heap when its time comes; only there may a
-cancelled entry linger, at most for the length of a bucket.
+take constant time and leave nothing behind. A bucket moves into the heap when its time comes, a large one in bounded
+steps, during which what isn't there yet may wake late; only there may a cancelled entry linger, at most for the length
+of a bucket.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import heapq
 from typing import Protocol
 
 _BUCKET_BITS = 13  # 8,192 ms
+_STEP = 5_000  # bookings that move into the heap at a time: some ms
 
 
 class Sleeper(Protocol):
@@ -28,6 +30,7 @@ class Agenda:
         self._near_until = 0  # bookings in buckets below this number go to the heap
         self._far: dict[int, dict[Sleeper, None]] = {}
         self._far_heap: list[int] = []  # numbers of the buckets that exist
+        self._stepped_at = -1  # ms; when buckets were last opened
         self._count = 0  # makes heap entries unique, in order of booking
 
     def book(self, item: Sleeper, at: int) -> None:
@@ -62,31 +65,46 @@ class Agenda:
 
     def next_at(self) -> int | None:
         """ms of the first booking, None if there is none; for a far one the start of its bucket, which is earlier."""
-        while self._near and self._near[0][2].wake_at != self._near[0][0]:
-            heapq.heappop(self._near)  # cancelled or booked anew
-        if self._near:
-            return self._near[0][0]
         while self._far_heap and not self._far[self._far_heap[0]]:
             del self._far[heapq.heappop(self._far_heap)]
-        return self._far_heap[0] << _BUCKET_BITS if self._far_heap else None
+        near_at = self._near_at()
+        if not self._far_heap:
+            return near_at
+        far_at = self._far_heap[0] << _BUCKET_BITS
+        return far_at if near_at is None else min(near_at, far_at)
+
+    def _near_at(self) -> int | None:
+        while self._near and self._near[0][2].wake_at != self._near[0][0]:
+            heapq.heappop(self._near)  # cancelled or booked anew
+        return self._near[0][0] if self._near else None
 
     def pop_due(self, now_ms: int) -> Sleeper | None:
-        """The next item whose time has come, its booking removed; None if nothing is due."""
-        now_bucket = now_ms >> _BUCKET_BITS
-        while self._far_heap and self._far_heap[0] <= now_bucket:
-            self._open_bucket()
-        self._near_until = max(self._near_until, now_bucket + 1)
-        at = self.next_at()
+        """The next item whose time has come, its booking removed; None if nothing is due, or not in the heap yet.
+
+        In the latter case `next_at` has passed: whoever calls again then, as for any time, misses nothing.
+        """
+        at = self._near_at()
+        if now_ms != self._stepped_at or at is None or at > now_ms:
+            self._stepped_at = now_ms
+            self._open_buckets(now_ms >> _BUCKET_BITS)
+            at = self._near_at()
         if at is None or at > now_ms:
             return None
         _, _, item = heapq.heappop(self._near)
         item.wake_at = None
         return item
 
-    def _open_bucket(self) -> None:
-        items = self._far.pop(heapq.heappop(self._far_heap))
-        for item in items:
-            assert item.wake_at is not None
-            self._count += 1
-            self._near.append((item.wake_at, self._count, item))
-        heapq.heapify(self._near)
+    def _open_buckets(self, now_bucket: int) -> None:
+        """One bounded step: bookings of buckets whose time has come go into the heap, those of one ms in order."""
+        self._near_until = max(self._near_until, now_bucket + 1)
+        left = _STEP
+        while left > 0 and self._far_heap and self._far_heap[0] <= now_bucket:
+            items = self._far[self._far_heap[0]]
+            moved = [items.popitem()[0] for _ in range(min(left, len(items)))]
+            left -= max(1, len(moved))
+            for item in reversed(moved):
+                assert item.wake_at is not None
+                self._count += 1
+                heapq.heappush(self._near, (item.wake_at, self._count, item))
+            if not items:
+                del self._far[heapq.heappop(self._far_heap)]

@@ -138,3 +138,31 @@ def test_far_timers_that_are_cancelled_leave_nothing_behind() -> None:
         agenda.cancel(item)
     assert agenda.next_at() is None
     assert (agenda._near, agenda._far, agenda._far_heap) == ([], {}, [])
+
+
+def test_a_large_bucket_opens_in_bounded_steps_and_nothing_is_lost_meanwhile() -> None:
+    agenda = Agenda()
+    agenda.pop_due(START)
+    items = [Item(n) for n in range(12_000)]
+    for item in items:
+        agenda.book(item, START + DAY_MS)
+    now = START + DAY_MS
+    first = agenda.pop_due(now)
+    assert len(agenda._near) <= 5_000
+    waiting = [item for item in items if item is not first]
+    for item in waiting[::3]:  # in the heap or not yet
+        agenda.cancel(item)
+    for item in waiting[1::3]:
+        agenda.book(item, now + 1)
+    for item in waiting[2::3]:
+        agenda.book(item, now + DAY_MS)
+    woken: list[Sleeper] = []
+    for at, expected in ((now, []), (now + 1, waiting[1::3]), (now + DAY_MS, waiting[2::3])):
+        while (first_at := agenda.next_at()) is not None and first_at <= at:
+            before = len(agenda._near)
+            item = agenda.pop_due(at)
+            assert len(agenda._near) <= before + 5_000
+            woken += [] if item is None else [item]
+        assert sorted(map(id, woken)) == sorted(map(id, expected))
+        woken.clear()
+    assert agenda.next_at() is None
