@@ -74,6 +74,7 @@ class Broker:
         self.engine = self._new_engine()
         self._notes: list[Note] = []
         self._frozen_at_ms: int | None = None  # not None: only membership lives
+        self._returning: Iterator[None] | None = None  # what is left of `come_back`; the same then
 
     def _new_engine(self) -> Engine:
         self._view = self.membership.view()
@@ -92,13 +93,17 @@ class Broker:
         """Time has come to now_ms."""
         self._now_ms = max(self._now_ms, now_ms)
         self.membership.advance(self._now_ms)
-        if self._frozen_at_ms is None:
+        if self._returning is not None:
+            self._go_on_returning()
+        elif self._frozen_at_ms is None:
             self.engine.advance(self._now_ms)
 
     def next_wakeup_ms(self) -> int | None:
         """ms at which `advance` should be called again; None: not before another input."""
         times = [self.membership.next_wakeup_ms()]
-        if self._frozen_at_ms is None:
+        if self._returning is not None:
+            times.append(self._now_ms)
+        elif self._frozen_at_ms is None:
             times.append(self.engine.next_wakeup_ms())
         return min([at for at in times if at is not None], default=None)
 
@@ -120,7 +125,12 @@ class Broker:
     # Clients
 
     def command(self, client: ClientId, command: Command) -> bool:
-        """Carry out a client's command; True if the next batch has its reply."""
+        """Carry out a client's command; True if the next batch has its reply.
+
+        While `is_returning` it should come later: it would have to wait for the rest, and everybody with it.
+        """
+        if self._returning is not None:
+            self._finish_returning()
         return self.engine.command(client, command)
 
     def take_reply(self, client: ClientId) -> Reply:
@@ -158,7 +168,7 @@ class Broker:
         """A frame has come over a connection; its payloads are handled at once."""
         self.membership.frame(conn, body)
         for peer, boot, payload in self.membership.take_payloads():
-            if self._frozen_at_ms is None:
+            if self._frozen_at_ms is None and self._returning is None:
                 self._payload(peer, boot, payload)
 
     def _payload(self, peer: NodeId, boot: int, payload: bytes) -> None:
@@ -190,9 +200,24 @@ class Broker:
         self.membership.meet(host, bus_port, is_sticky=is_sticky)
 
     def _come_back(self) -> None:
+        self._finish_returning()
         self.membership.come_back(node_id_from_bytes(self._dice.randbytes(20)))
         self._view = self.membership.view()
-        self.engine.come_back(self._view)
+        self._returning = self.engine.finish_return(self._view)
+        self._go_on_returning()
+
+    @property
+    def is_returning(self) -> bool:
+        """True while the jobs of a node that was forgotten are put aside, step by step with the time (B2.8)."""
+        return self._returning is not None
+
+    def _go_on_returning(self) -> None:
+        if self._returning is not None and next(self._returning, True):
+            self._returning = None
+
+    def _finish_returning(self) -> None:
+        while self._returning is not None:
+            self._go_on_returning()
 
     def forget(self, node: NodeId, *, everywhere: bool = False) -> None:
         """CLUSTER FORGET; LocalProtocolError for an unknown node or this one."""
@@ -214,6 +239,7 @@ class Broker:
 
     def reset(self, *, new_id: NodeId | None) -> None:
         """CLUSTER RESET: forget all jobs, queues and peers; with new_id become another node."""
+        self._finish_returning()
         self.engine.reset()
         self.membership.reset(new_id=new_id)
         if new_id is not None:
@@ -252,7 +278,7 @@ class Broker:
         if self.membership.is_called_back:
             self._come_back()
         view = self.membership.view()
-        if view is not self._view and self._frozen_at_ms is None:
+        if view is not self._view and self._frozen_at_ms is None and self._returning is None:
             if view != self._view:
                 self.engine.view_changed(view)
             self._view = view

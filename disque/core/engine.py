@@ -291,7 +291,12 @@ class Engine:
 
     def come_back(self, view: ClusterView) -> None:
         """This node was forgotten and is met again, under the new id of this view (B2.8)."""
-        returning.come_back(self.state, view)
+        for _ in self.finish_return(view):
+            pass
+
+    def finish_return(self, view: ClusterView) -> Iterator[None]:
+        """The same in bounded steps; in between it knows neither time nor peers, and takes no commands."""
+        yield from returning.come_back(self.state, view)
         self._see(view)
         self._settle()
 

@@ -36,22 +36,30 @@ _STEP_JOBS = 1_000
 UNKNOWN_THERE, DONE_THERE, HELD_THERE = range(3)  # what a member says of an id
 
 
-def come_back(state: State, view: ClusterView) -> None:
-    """Take the new id of `view` on; at-most-once copies go, the others wait in quarantine."""
+def come_back(state: State, view: ClusterView) -> Iterator[None]:
+    """Take the new id of `view` on; at-most-once copies go, the others wait in quarantine.
+
+    Yields between steps; then clients may go, or something be evicted, and nothing else happens.
+    """
     old, new = state.self_id, view.self_id
-    for wait in list(state.adding.values()):
-        end_wait(state, wait)
-        fail(state, wait.client, "NOREPL", REMOVED_TEXT)
+    for at, job in enumerate(list(state.jobs.values())):
+        if at and at % _STEP_JOBS == 0:
+            yield
+        if state.jobs.get(job.id) is not job:
+            continue
+        wait = state.adding.get(job.id)
+        if wait is not None:
+            end_wait(state, wait)
+            fail(state, wait.client, "NOREPL", REMOVED_TEXT)
+        if job.is_done:
+            _rename_end(state, job, old, new)
+        else:
+            _put_aside(state, job, old)
     for peer in state.peers.values():
         state.agenda.cancel(peer)
         if peer.walk is not None:
             state.agenda.cancel(peer.walk)
     state.peers.clear()
-    for job in list(state.jobs.values()):
-        if job.is_done:
-            _rename_end(state, job, old, new)
-        else:
-            _put_aside(state, job, old)
     state.self_id = new
     state.returning = Returning(state.now_ms)
     wake(state, state.returning, state.now_ms + _AGAIN_MS)

@@ -87,7 +87,7 @@ def _check(shell: Shell, client: Client, spec: CommandSpec, words: list[bytes]) 
     if client.subscriber is not None and client.proto == 2:
         if spec.name not in ALLOWED_TO_SUBSCRIBERS and has_subscriptions(shell, client):
             raise CommandError(f"Can't execute '{spec.text}': this connection has subscriptions")
-    if shell.turns.is_loading and b"loading" not in spec.flags:
+    if (shell.turns.is_loading or shell.broker.is_returning) and b"loading" not in spec.flags:
         raise CommandError(LOADING_TEXT, "LOADING")
     if shell.turns.trouble and (b"write" in spec.flags or spec.name == b"ping"):
         raise unwritten(shell)

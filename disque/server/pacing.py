@@ -34,6 +34,7 @@ PIECE = 200  # ids, jobs or names: some 10 ms
 SCANNED = 1_000  # jobs or queues that a piece of a scan finds; it looks at ten times as many
 SHOWN = 200  # the same if all is told of each
 LOOKED_AT = 1_000  # jobs of a queue in a piece of a look
+_WAIT_S = 0.05  # for a broker that takes no commands now
 
 
 def in_pieces(shell: Shell, client: Client, command: cmd.Command) -> Later | None:
@@ -65,6 +66,8 @@ class Asking:
         shell, clients = self.shell, self.shell.clients
         if shell.turns.trouble and not only_reads(command):
             raise unwritten(shell)
+        while shell.broker.is_returning:
+            await trio.sleep(_WAIT_S)
         id_, answered = clients.new_id(), trio.Event()
         replies: list[Reply] = []
 

@@ -247,7 +247,7 @@ class Stomp:
     def _refusal(self, command: Command) -> Failure | None:
         """Why the broker must not get a command now."""
         turns = self._shell.turns
-        if turns.is_loading:
+        if turns.is_loading or self._shell.broker.is_returning:
             return Failure("LOADING", LOADING_TEXT)
         if turns.trouble and not isinstance(command, CountReached | Attend):
             return _unwritten(turns.trouble)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Iterator
 from typing import Any, TypeAlias, cast
 
 from cluster import meetings
@@ -413,9 +414,9 @@ def simulated_wall_clock(self: Node) -> int:
     return self.world.now + EPOCH_MS + self.wall_off
 
 
-def no_quarantine(state: State, view: Any) -> None:
+def no_quarantine(state: State, view: Any) -> Iterator[None]:
     """A node that was forgotten comes back, and all of its jobs live again at once."""
-    _come_back(state, view)
+    yield from _come_back(state, view)
     for id_ in list(state.quarantine):
         delivery.thaw(state, id_)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 from typing import TYPE_CHECKING
 
@@ -302,6 +303,16 @@ async def test_while_the_log_is_loaded_only_few_commands_run() -> None:
         await peer.ask(ADD, loading)
         await peer.ask(b"COMMAND COUNT\r\n", b":%d\r\n" % len(COMMANDS))
         world.turns.is_loading = False
+        await peer.ask(b"PING\r\n", b"+PONG\r\n")
+
+
+async def test_while_a_forgotten_node_puts_its_jobs_aside_only_few_commands_run() -> None:
+    async with running() as world:
+        peer = world.connect()
+        world.broker._returning = itertools.repeat(None)
+        await peer.ask(ADD, b"-LOADING Disque is loading the dataset in memory\r\n")
+        await peer.ask(b"COMMAND COUNT\r\n", b":%d\r\n" % len(COMMANDS))
+        world.broker._returning = None
         await peer.ask(b"PING\r\n", b"+PONG\r\n")
 
 
