@@ -27,6 +27,9 @@ from disque.core.limits import Limits
 from disque.core.messages import WITH_BODY, Message
 from disque.core.ready import ClientId, Delivery, NilArray, Paged, Ready, Record, Reply
 
+_COMPLAIN_MS = 60_000
+_COMPLAINED_MAX = 1_000
+
 
 @attrs.frozen
 class BrokerSettings:
@@ -73,6 +76,7 @@ class Broker:
         self._now_ms = now_ms
         self.engine = self._new_engine()
         self._notes: list[Note] = []
+        self._complained: dict[NodeId, int] = {}  # of a peer: ms till which it isn't noted again
         self._frozen_at_ms: int | None = None  # not None: only membership lives
         self._returning: Iterator[None] | None = None  # what is left of `come_back`; the same then
 
@@ -172,17 +176,28 @@ class Broker:
                 self._payload(peer, boot, payload)
 
     def _payload(self, peer: NodeId, boot: int, payload: bytes) -> None:
+        refused: list[str] = []
+        statements: list[Message] = []
         try:
-            statements = wire.decode(payload)
+            statements = wire.decode(payload, refused)
         except RemoteProtocolError as error:
-            self.engine.state.counts.bad_payloads += 1
-            self._notes.append(
-                Note("warning", "bad-payload", (("peer", peer), ("error", str(error))))
-            )
-            return
+            refused = [str(error)]
+        if refused:
+            self._complain(peer, refused)
         self._pass_view_on()
         for statement in statements:
             self.engine.receive(peer, boot, statement)
+
+    def _complain(self, peer: NodeId, refused: list[str]) -> None:
+        """A peer said what no node of ours would: counted, and noted at most once a minute."""
+        self.engine.state.counts.bad_payloads += 1
+        if self._now_ms < self._complained.get(peer, 0):
+            return
+        if len(self._complained) >= _COMPLAINED_MAX:
+            self._complained.clear()
+        self._complained[peer] = self._now_ms + _COMPLAIN_MS
+        facts = (("peer", peer), ("error", refused[0]), ("statements", len(refused)))
+        self._notes.append(Note("warning", "bad-payload", facts))
 
     def closed(self, conn: ConnId) -> None:
         """A connection has ended."""

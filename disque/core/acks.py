@@ -325,7 +325,8 @@ def got_ack(state: State, job: Job) -> msg.GotAck:
 
 def _tell_newcomers(state: State, job: Job, newcomers: tuple[NodeId, ...], peer: NodeId) -> None:
     """Holders that we only now heard of must hear of the end at once (B2.4)."""
-    to = [node for node in newcomers if node not in job.told and node not in (peer, state.self_id)]
+    known = {*job.told, peer, state.self_id}
+    to = [node for node in newcomers if node not in known]
     if to:
         send(state, to, set_ack(state, job))
 

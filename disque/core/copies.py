@@ -40,6 +40,7 @@ from disque.core.state import (
 )
 
 _FINISH = Event.FINISH
+_FEW_CLAIMS = 16  # of one message; more are joined at once, and shared with no other job
 
 
 def insert(state: State, job: Job) -> None:
@@ -95,7 +96,7 @@ def end_absence(state: State, job: JobId, holders: tuple[NodeId, ...]) -> tuple[
     if absence is None:
         return holders
     absence_due(state, absence)
-    return merge.union(holders, absence.holders)
+    return merge.heard(holders, absence.holders)
 
 
 def absence_due(state: State, absence: Absence) -> None:
@@ -256,13 +257,17 @@ def absorb(state: State, job: Job, facts: msg.Facts) -> bool:
 def merge_facts(state: State, job: Job, facts: msg.Facts) -> bool:
     """The joins of M2, M3, M7-M9, M11-M13; True if a set, counter, stamp or flag changed."""
     is_news = False
-    holders = merge.union(job.holders, facts.holders)
+    holders = merge.heard(job.holders, facts.holders)
     if holders is not job.holders:
         job.holders = intern_nodes(state, holders)
         is_news = True
-    for node, claim in facts.claims.items():
-        job.claims = join_claim(state, job.claims, node, claim)
-    dispatches = merge.maxima(job.dispatches, facts.dispatches)
+    claims = merge.fitting(job.claims, facts.claims)
+    if len(claims) > _FEW_CLAIMS:
+        job.claims = merge.claims(job.claims, claims)
+    else:
+        for node, claim in claims.items():
+            job.claims = join_claim(state, job.claims, node, claim)
+    dispatches = merge.maxima(job.dispatches, merge.fitting(job.dispatches, facts.dispatches))
     if dispatches is not job.dispatches:
         job.dispatches = dispatches
         is_news = True
@@ -288,8 +293,8 @@ def _is_same_burial(one: Burials | None, two: Burials | None) -> bool:
 
 def _absorb_leases(state: State, job: Job, facts: msg.Facts) -> bool:
     is_news = False
-    covered = merge.maxima(job.covered, facts.covered)
-    nacks = merge.maxima(job.nacks, facts.nacks)
+    covered = merge.maxima(job.covered, merge.fitting(job.covered, facts.covered))
+    nacks = merge.maxima(job.nacks, merge.fitting(job.nacks, facts.nacks))
     if nacks is not job.nacks:
         # News of a NACK makes void every lease known until now, not those that came with it (M9).
         job.nacks = nacks
@@ -304,7 +309,7 @@ def _absorb_leases(state: State, job: Job, facts: msg.Facts) -> bool:
         longest = max(0, job.expires_at - now) if nacks else job.retry_ms
         theirs = {
             node: (stamp, now + min(remaining, longest))
-            for node, (stamp, remaining) in facts.leases.items()
+            for node, (stamp, remaining) in merge.fitting(job.leases, facts.leases).items()
         }
         is_news |= merge.is_lease_news(job.leases, theirs)
         job.leases = merge.leases(job.leases, theirs)

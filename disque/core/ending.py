@@ -25,7 +25,7 @@ from disque.core.copies import (
 from disque.core.delivery import end_wait, finish_add
 from disque.core.job import DONE, MOVING, QUEUED, Event, Job, Reason
 from disque.core.jobid import JobId, is_retried
-from disque.core.merge import union
+from disque.core.merge import heard, union
 from disque.core.sharing import intern_nodes
 from disque.core.state import (
     AddWait,
@@ -135,8 +135,10 @@ def learn_end(
         finish(state, job, said.reason)
     elif job.reason is not None:
         job.reason = reason_or(job.reason, said.reason)
-    newcomers = tuple([node for node in said.holders if node not in job.holders])
-    if newcomers:
+    newcomers: tuple[NodeId, ...] = ()
+    if heard(job.holders, said.holders) is not job.holders:
+        known = frozenset(job.holders)
+        newcomers = tuple([node for node in said.holders if node not in known])
         if job.is_dummy:
             newcomers = _with_later_ones(state, job.id, newcomers)
         job.holders = intern_nodes(state, union(job.holders, newcomers))
@@ -144,7 +146,7 @@ def learn_end(
             state.dummy_answers.pop(job.id, None)
             state.undone[job.id] = job
     # A dummy doesn't know yet whom else a copy at its node went to: it counts as told once it has answered with them.
-    told = union(job.told, said.told) if said.holders else job.told
+    told = heard(job.told, said.told) if said.holders else job.told
     if told is not job.told:
         job.told = intern_nodes(state, told)
     if (job.reason, job.holders, job.told) != was:
@@ -168,7 +170,7 @@ def is_settled(state: State, job: Job) -> bool:
     holders, told = job.holders, job.told
     if holders == told:
         return bool(holders)
-    return bool(holders) and all([node in told for node in members_of(state, holders)])
+    return bool(holders) and frozenset(told).issuperset(members_of(state, holders))
 
 
 def collect(state: State, job: Job) -> None:
@@ -198,7 +200,7 @@ def untold(state: State, job: Job) -> list[NodeId]:
     if job.is_dummy:
         answered = state.dummy_answers.get(job.id, {})
         return [node for node in state.up if node not in answered]
-    told = job.told
+    told = frozenset(job.told)
     return [node for node in reachable(state, members_of(state, job.holders)) if node not in told]
 
 

@@ -8,15 +8,34 @@ instants here; on the wire they are remaining durations, so a late arrival chang
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import TypeVar
 
 from cluster.nodeid import NodeId
 from disque.core.job import Burials, Claim, Lease, Reason
 
+NODES_MAX = 4_096  # nodes of one fact of a job, far more than a cluster and those it has forgotten
+_Value = TypeVar("_Value")
+
 
 def union(ours: tuple[NodeId, ...], theirs: Iterable[NodeId]) -> tuple[NodeId, ...]:
     """Holders (M2) and told (M5): sorted ids, neither ever shrinks."""
-    new = [node for node in theirs if node not in ours]
-    return tuple(sorted({*ours, *new})) if new else ours
+    new = {*theirs}.difference(ours)
+    return tuple(sorted(new.union(ours))) if new else ours
+
+
+def heard(ours: tuple[NodeId, ...], theirs: Iterable[NodeId]) -> tuple[NodeId, ...]:
+    """The same of what a peer says: no set grows beyond NODES_MAX by words of others, which only lies do."""
+    both = union(ours, theirs)
+    return both if len(both) <= NODES_MAX else ours
+
+
+def fitting(
+    ours: Mapping[NodeId, object], theirs: Mapping[NodeId, _Value]
+) -> Mapping[NodeId, _Value]:
+    """Of what a peer says of nodes that which may be joined: above NODES_MAX only of those that are there."""
+    if len(ours) + len(theirs) <= NODES_MAX:
+        return theirs
+    return {node: said for node, said in theirs.items() if node in ours}
 
 
 def maxima(ours: Mapping[NodeId, int], theirs: Mapping[NodeId, int]) -> Mapping[NodeId, int]:

@@ -170,7 +170,8 @@ def live_copy(
     if job.state is JobState.WAITING and is_worked_on(state, job):
         finish_add(state, job)
     if len(job.holders) > len(before):
-        newcomers = [node for node in job.holders if node not in before and node != peer]
+        known = {*before, peer}
+        newcomers = [node for node in job.holders if node not in known]
         send(state, newcomers, msg.Told(job.id, facts_of(state, job)))
     if job.id in state.orders:
         _void_unheard(state, job)

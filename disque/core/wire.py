@@ -17,12 +17,18 @@ from cluster.errors import RemoteProtocolError
 from cluster.nodeid import NodeId
 from disque.core import messages as msg
 from disque.core.job import EMPTY, NO_CLAIMS, Burials, Claim, JobSpec, Reason
-from disque.core.jobid import JobId, is_job_id
+from disque.core.jobid import JOB_ID_BYTES, JobId, is_job_id
+from disque.core.merge import NODES_MAX
 from disque.core.messages import NO_REMAINING, Facts, Message, RemainingLease
 
 VERSION = 1
 _INT_MAX = 2**62  # ms and sums of counters
 _RISING_MAX = 2**61  # counters, clocks and stamps: their owner counts on from what it hears
+ENTRIES_MAX = 2_000  # statements that are read of one payload; no version sent more than 500
+_TABLE_MAX = 1 << 14  # node ids in a payload: members and all that may be forgotten
+_SMALL_BYTES = 1 << 20  # a payload up to this can't hold elements that matter
+_ELEMENTS_MAX = 1 << 24  # of lists in a larger one: a frame has room for fewer job ids
+_LIST_COST = 8  # of a list or map beside its elements
 
 
 class _Writer:
@@ -104,38 +110,44 @@ class _Reader:
 
     def integer(self, raw: Any) -> int:
         if type(raw) is not int or not 0 <= raw <= _INT_MAX:
-            raise RemoteProtocolError(f"expected an integer from 0 to 2^62, got {raw!r:.60}")
+            raise RemoteProtocolError(f"expected an integer from 0 to 2^62, got {_shown(raw)}")
         return raw
 
     def flag(self, raw: Any) -> bool:
         if type(raw) is not bool:
-            raise RemoteProtocolError(f"expected a boolean, got {raw!r:.60}")
+            raise RemoteProtocolError(f"expected a boolean, got {_shown(raw)}")
         return raw
 
     def data(self, raw: Any) -> bytes:
         if type(raw) is not bytes:
-            raise RemoteProtocolError(f"expected bytes, got {raw!r:.60}")
+            raise RemoteProtocolError(f"expected bytes, got {_shown(raw)}")
         return raw
 
     def job_id(self, raw: Any) -> JobId:
         if type(raw) is not bytes or not is_job_id(raw):
-            raise RemoteProtocolError(f"expected a job id, got {raw!r:.60}")
+            raise RemoteProtocolError(f"expected a job id, got {_shown(raw)}")
         return JobId(raw)
 
     def node(self, raw: Any) -> NodeId:
         if type(raw) is not int or not 0 <= raw < len(self.nodes):
             raise RemoteProtocolError(
-                f"node index {raw!r:.60} outside a table of {len(self.nodes)}"
+                f"node index {_shown(raw)} outside a table of {len(self.nodes)}"
             )
         return self.nodes[raw]
 
     def rows(self, raw: Any) -> list[Any]:
         if type(raw) is not list:
-            raise RemoteProtocolError(f"expected a list, got {raw!r:.60}")
+            raise RemoteProtocolError(f"expected a list, got {_shown(raw)}")
         return raw
 
+    def about_nodes(self, raw: Any) -> list[Any]:
+        rows = self.rows(raw)
+        if len(rows) > NODES_MAX:
+            raise RemoteProtocolError(f"{len(rows)} nodes of one fact, the limit is {NODES_MAX}")
+        return rows
+
     def nodes_of(self, raw: Any) -> tuple[NodeId, ...]:
-        return tuple(sorted({self.node(each) for each in self.rows(raw)}))
+        return tuple(sorted({self.node(each) for each in self.about_nodes(raw)}))
 
     def job_ids(self, raw: Any) -> tuple[JobId, ...]:
         return tuple([self.job_id(each) for each in self.rows(raw)])
@@ -147,7 +159,7 @@ class _Reader:
         try:
             return Reason(self.integer(raw))
         except ValueError:
-            raise RemoteProtocolError(f"unknown reason {raw!r:.60}") from None
+            raise RemoteProtocolError(f"unknown reason {_shown(raw)}") from None
 
     def rising(self, raw: Any) -> int:
         """A counter, clock or stamp: its owner goes on counting from it, and must never reach the bound."""
@@ -157,18 +169,18 @@ class _Reader:
         return number
 
     def counts(self, raw: Any) -> Mapping[NodeId, int]:
-        return {self.node(n): self.rising(count) for n, count in self.rows(raw)}
+        return {self.node(n): self.rising(count) for n, count in self.about_nodes(raw)}
 
     def claims(self, raw: Any) -> Mapping[NodeId, Claim]:
         return {
             self.node(n): (self.integer(boot), self.rising(clock), self.flag(has))
-            for n, boot, clock, has in self.rows(raw)
+            for n, boot, clock, has in self.about_nodes(raw)
         }
 
     def leases(self, raw: Any) -> Mapping[NodeId, RemainingLease]:
         return {
             self.node(n): (self.rising(stamp), self.integer(remaining))
-            for n, stamp, remaining in self.rows(raw)
+            for n, stamp, remaining in self.about_nodes(raw)
         }
 
     def burials(self, raw: Any) -> Burials:
@@ -185,7 +197,7 @@ class _Reader:
 
     def _facts_of(self, raw: Any) -> Facts:
         if type(raw) is not dict:
-            raise RemoteProtocolError(f"expected facts, got {raw!r:.60}")
+            raise RemoteProtocolError(f"expected facts, got {_shown(raw)}")
         get = raw.get
         burials = get(9)
         return Facts(
@@ -227,9 +239,16 @@ class _Reader:
 
     def headers(self, raw: Any) -> Mapping[bytes, bytes]:
         if type(raw) is not dict:
-            raise RemoteProtocolError(f"expected headers, got {raw!r:.60}")
+            raise RemoteProtocolError(f"expected headers, got {_shown(raw)}")
         data = self.data
         return {data(k): data(v) for k, v in raw.items()}
+
+
+def _shown(raw: object) -> str:
+    """Some of what a peer sent, for a complaint: of what may be long nothing is made that is longer."""
+    if isinstance(raw, bytes | str):
+        return f"{raw[:60]!r:.60}"
+    return repr(raw) if isinstance(raw, int | float | None) else type(raw).__name__
 
 
 _Writes = Callable[[_Writer, Any], object]
@@ -240,12 +259,18 @@ def _plain(_writer: _Writer, raw: object) -> object:
     return raw
 
 
+def _capped(_writer: _Writer, raw: int) -> object:
+    return _sayable(raw)
+
+
 def _pairs(_writer: _Writer, raw: Mapping[bytes, bytes]) -> object:
     return dict(raw)
 
 
 _ID: tuple[_Writes, _Reads] = (_plain, _Reader.job_id)
 _INT: tuple[_Writes, _Reads] = (_plain, _Reader.integer)
+_CLOCK: tuple[_Writes, _Reads] = (_plain, _Reader.rising)
+_STAMP: tuple[_Writes, _Reads] = (_capped, _Reader.rising)
 _FLAG: tuple[_Writes, _Reads] = (_plain, _Reader.flag)
 _BYTES: tuple[_Writes, _Reads] = (_plain, _Reader.data)
 _FACTS: tuple[_Writes, _Reads] = (_Writer.facts, _Reader.facts)
@@ -261,11 +286,11 @@ _HEADERS: tuple[_Writes, _Reads] = (_pairs, _Reader.headers)
 # table of handlers; never reuse a number, only append fields.
 _SCHEMA: tuple[tuple[int, type[Any], tuple[tuple[str, tuple[_Writes, _Reads]], ...]], ...] = (
     (1, msg.ReplJob, (("id", _ID), ("spec", _SPEC), ("ctime", _INT), ("body", _BYTES), ("facts", _FACTS))),
-    (2, msg.GotJob, (("id", _ID), ("boot", _INT), ("clock", _INT))),
+    (2, msg.GotJob, (("id", _ID), ("boot", _INT), ("clock", _CLOCK))),
     (3, msg.Refused, (("id", _ID), ("is_queue_only", _FLAG))),
     (4, msg.WillQueue, (("id", _ID), ("facts", _FACTS))),
     (5, msg.Have, (("id", _ID), ("facts", _FACTS))),
-    (6, msg.Unknown, (("id", _ID), ("boot", _INT), ("clock", _INT))),
+    (6, msg.Unknown, (("id", _ID), ("boot", _INT), ("clock", _CLOCK))),
     (7, msg.Waiting, (("id", _ID), ("wait_ms", _INT))),
     (8, msg.Queued, (("id", _ID), ("facts", _FACTS))),
     (9, msg.Leased, (("id", _ID), ("facts", _FACTS))),
@@ -282,11 +307,11 @@ _SCHEMA: tuple[tuple[int, type[Any], tuple[tuple[str, tuple[_Writes, _Reads]], .
     (19, msg.Heal, (("boot", _INT), ("n", _INT))),
     (20, msg.Walk, (("seq", _INT),)),
     (21, msg.Walked, (("seq", _INT),)),
-    (22, msg.Pause, (("queue", _BYTES), ("stamp", _INT), ("node", _NODE), ("flags", _INT))),
+    (22, msg.Pause, (("queue", _BYTES), ("stamp", _STAMP), ("node", _NODE), ("flags", _INT))),
     (23, msg.Purge, (("node", _NODE), ("boot", _INT), ("seq", _INT), ("queue", _BYTES))),
     (24, msg.Keep, (("id", _ID), ("facts", _FACTS))),
     (25, msg.KeepDummy, (("id", _ID), ("reason", _REASON))),
-    (26, msg.Kept, (("id", _ID), ("boot", _INT), ("clock", _INT))),
+    (26, msg.Kept, (("id", _ID), ("boot", _INT), ("clock", _CLOCK))),
     (27, msg.Question, (("number", _INT), ("kind", _INT), ("queue", _BYTES), ("ids", _IDS), ("numbers", _INTS))),
     (28, msg.Answer, (("number", _INT), ("numbers", _INTS))),
     (29, msg.Publish, (("channel", _BYTES), ("headers", _HEADERS), ("body", _BYTES))),
@@ -337,7 +362,10 @@ def encode(messages: list[Message]) -> bytes:
 
 
 def split(messages: list[Message], *, entries_max: int, bytes_max: int) -> Iterable[list[Message]]:
-    """Cut into payloads of at most entries_max statements; bodies count against bytes_max (one may exceed it)."""
+    """Cut into payloads of at most entries_max statements.
+
+    Bodies and what clients list count against bytes_max; one may exceed it.
+    """
     batch: list[Message] = []
     size = 0
     for message in messages:
@@ -347,6 +375,10 @@ def split(messages: list[Message], *, entries_max: int, bytes_max: int) -> Itera
             body = len(message.body)
         elif isinstance(message, msg.Publish):
             body = len(message.body)
+        elif isinstance(message, msg.Question):
+            body = len(message.ids) * JOB_ID_BYTES + len(message.numbers)
+        elif isinstance(message, msg.Answer):
+            body = len(message.numbers)
         if batch and (len(batch) >= entries_max or size + body > bytes_max):
             yield batch
             batch, size = [], 0
@@ -363,38 +395,85 @@ _BAD_PAYLOAD = (
 )
 
 
-def decode(payload: bytes) -> list[Message]:
-    """The statements of one payload; RemoteProtocolError for anything that no node of ours would send."""
+def decode(payload: bytes, refused: list[str] | None = None) -> list[Message]:
+    """The statements of one payload; RemoteProtocolError for anything that no node of ours would send.
+
+    With `refused` only for what isn't one statement's fault: those are left out, and there it says why.
+    """
     try:
-        raw = msgpack.unpackb(payload, strict_map_key=False)
+        raw = _unpacked(payload)
         version, raw_nodes, runs = raw[0], raw[1], raw[2]
         if version != VERSION:
             raise RemoteProtocolError(
-                f"payload version {version!r:.20}, this node speaks {VERSION}"
+                f"payload version {_shown(version)}, this node speaks {VERSION}"
             )
+        if len(raw_nodes) > _TABLE_MAX:
+            raise RemoteProtocolError(f"a table of {len(raw_nodes)} nodes, at most {_TABLE_MAX}")
         reader = _Reader([_node_id(node) for node in raw_nodes])
         messages: list[Message] = []
-        for run in runs:
-            known = _DECODERS.get(run[0])
-            if known is None:
-                continue  # a later version's
-            kind, reads = known
+        # others are a later version's
+        known = [(_DECODERS[run[0]], run) for run in runs if run[0] in _DECODERS]
+        count = sum([len(run) - 1 for _, run in known])
+        if count > ENTRIES_MAX:
+            raise RemoteProtocolError(f"a payload of {count} statements, at most {ENTRIES_MAX}")
+        for (kind, reads), run in known:
             for row in run[1:]:
-                if len(row) < len(reads):
-                    raise RemoteProtocolError(
-                        f"{kind.__name__} takes {len(reads)} fields, got {len(row)}"
-                    )
-                messages.append(
-                    kind(*[read(reader, field) for read, field in zip(reads, row, strict=False)])
-                )
-    except RemoteProtocolError:
-        raise
-    except _BAD_PAYLOAD as error:
-        raise RemoteProtocolError(f"payload of {len(payload)} bytes: {error!r:.120}") from None
+                try:
+                    messages.append(_statement(reader, kind, reads, row))
+                except RemoteProtocolError as error:
+                    if refused is None:
+                        raise
+                    refused.append(str(error))
+    except _BAD_PAYLOAD as bad:
+        raise RemoteProtocolError(f"payload of {len(payload)} bytes: {_named(bad)}") from None
     return messages
+
+
+def _statement(reader: _Reader, kind: type[Any], reads: tuple[_Reads, ...], row: Any) -> Message:
+    try:
+        if len(row) < len(reads):
+            raise RemoteProtocolError(f"{kind.__name__} takes {len(reads)} fields, got {len(row)}")
+        message: Message = kind(
+            *[read(reader, field) for read, field in zip(reads, row, strict=False)]
+        )
+    except _BAD_PAYLOAD as bad:
+        raise RemoteProtocolError(f"no {kind.__name__}: {_named(bad)}") from None
+    return message
+
+
+def _named(error: Exception) -> str:
+    """Its kind alone: some errors have the payload among their words."""
+    return type(error).__name__
+
+
+class _Elements:
+    """Counts what becomes of a large payload while it is read: an empty list of one byte takes a hundred."""
+
+    def __init__(self) -> None:
+        self.left = _ELEMENTS_MAX
+
+    def count(self, what: Any) -> Any:
+        self.left -= _LIST_COST + len(what)
+        if self.left < 0:
+            raise RemoteProtocolError(f"a payload of more than {_ELEMENTS_MAX} elements")
+        return what
+
+
+def _unpacked(payload: bytes) -> Any:
+    if len(payload) <= _SMALL_BYTES:
+        return msgpack.unpackb(payload, strict_map_key=False)
+    count = _Elements().count
+    return msgpack.unpackb(
+        payload,
+        strict_map_key=False,
+        list_hook=count,
+        object_hook=count,
+        max_array_len=_ELEMENTS_MAX,
+        max_map_len=_ELEMENTS_MAX // 16,
+    )
 
 
 def _node_id(raw: Any) -> NodeId:
     if type(raw) is not bytes or len(raw) != 20:
-        raise RemoteProtocolError(f"expected a node id of 20 bytes, got {raw!r:.60}")
+        raise RemoteProtocolError(f"expected a node id of 20 bytes, got {_shown(raw)}")
     return NodeId(raw.hex())

@@ -12,6 +12,7 @@ from cluster.ready import Identity
 from disque.broker import Broker, BrokerSettings
 from disque.core import commands as cmd
 from disque.core import messages as msg
+from disque.core import wire
 from disque.core.jobid import JobId
 from disque.core.limits import Limits
 from disque.core.memory import BASE_BYTES
@@ -136,3 +137,22 @@ def test_who_has_left_has_left_although_acks_still_reach_it() -> None:
     broker.set_leaving(False)
     broker.take_ready()
     assert not broker.membership.is_left_told
+
+
+def test_a_bad_statement_spares_the_others_and_is_noted_once_a_minute() -> None:
+    broker, peer = make(Disk()), NodeId("b" * 40)
+    good, bad = msg.Heal(7, 1), msg.GotJob(JobId(b"no id"), 7, 1)
+    heard: list[msg.Message] = []
+    broker.engine.receive = lambda _peer, _boot, said: heard.append(said)  # type: ignore[method-assign]
+    payload = wire.encode([bad, good, bad])
+    for _ in range(3):
+        broker._payload(peer, 7, payload)
+    broker._payload(peer, 7, b"junk")
+    assert heard == [good] * 3
+    assert broker.engine.state.counts.bad_payloads == 4
+    (note,) = broker.take_ready().notes
+    error = "expected a job id, got b'no id'"
+    assert note.facts == (("peer", peer), ("error", error), ("statements", 2))
+    broker.advance(NOW + 60_000)
+    broker._payload(peer, 7, b"junk")
+    assert [each.event for each in broker.take_ready().notes] == ["bad-payload"]

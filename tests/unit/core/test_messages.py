@@ -63,6 +63,7 @@ _FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "told": node_sets, "queue": blobs, "node": nodes, "is_taken": st.booleans(), "is_queue_only": st.booleans(),
     "has_waiting": st.booleans(), "ids": st.lists(ids, max_size=3).map(tuple),
     "numbers": st.lists(ints, max_size=3).map(tuple), "channel": blobs, "name": blobs, "is_anew": st.booleans(),
+    "stamp": rising, "clock": rising,
     "headers": st.dictionaries(blobs, blobs, max_size=3),
 }  # fmt: skip
 STATEMENTS = {
