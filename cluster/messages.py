@@ -24,6 +24,10 @@ GOSSIP_ENTRIES_MAX = 1_000  # accepted in one message
 FORGOTTEN_IDS_MAX = 1_000  # accepted in one message
 HOST_CHARS_MAX = 255  # as DNS
 NUMBER_MAX = (1 << 63) - 1
+BESIDE_PAYLOAD_MAX = (
+    1 << 20
+)  # bytes of a message without its payload: a PING has less than half of it
+_PREFIX_BYTES = 32  # more than stands before a payload
 
 SUSPECT = 1  # PFAIL
 FAILED = 2
@@ -121,12 +125,42 @@ def encode(message: Message) -> bytes:
 
 def decode(body: bytes) -> Message | None:
     """The message in a frame's body, or None if its type is unknown; else RemoteProtocolError."""
+    if len(body) > BESIDE_PAYLOAD_MAX and not _is_readable(body):
+        return None
     fields = unpack_list(body)
     if len(fields) < 2:
         raise RemoteProtocolError(f"message of {len(fields)} fields, at least 2 are needed")
     number(fields[0], "version", least=1)
     reader = _READERS.get(number(fields[1], "type"))
     return None if reader is None else reader(fields)
+
+
+def _is_readable(body: bytes) -> bool:
+    """Of a large body: True for a payload and little else, of small elements it would take a hundred times its size.
+
+    False for a later version's type, RemoteProtocolError for all others.
+    """
+    unpacker = msgpack.Unpacker()
+    unpacker.feed(body[:_PREFIX_BYTES])
+    try:
+        unpacker.read_array_header()
+        unpacker.skip()
+        kind = number(unpacker.unpack(), "type")
+        if kind not in _READERS:
+            return False
+        if kind == _PAYLOAD:
+            unpacker.skip()
+    except _UNPACK_ERRORS as error:
+        raise RemoteProtocolError(f"no msgpack: {type(error).__name__}") from error
+    at = unpacker.tell()
+    width = _BYTES_OF_LENGTH.get(body[at], 0)
+    said = int.from_bytes(body[at + 1 : at + 1 + width], "big")
+    if kind != _PAYLOAD or len(body) - said > BESIDE_PAYLOAD_MAX:
+        raise RemoteProtocolError(f"a message of {len(body)} bytes that is no payload")
+    return True
+
+
+_BYTES_OF_LENGTH = {0xC4: 1, 0xC5: 2, 0xC6: 4}  # msgpack's kinds of bytes
 
 
 def is_host(text: str) -> bool:
@@ -181,6 +215,8 @@ def data(value: object, what: str) -> bytes:
 
 
 def _show(value: object) -> str:
+    if isinstance(value, str | bytes):
+        value = value[:60]  # the repr of all of it may take gigabytes
     text = repr(value) if isinstance(value, str | int | bytes | float | None) else "?"
     return f"{type(value).__name__} {text[:60]}"
 

@@ -97,3 +97,25 @@ def test_no_fields_raise_anything_else(kind, fields):
 def test_deep_huge_or_odd_msgpack_is_the_peers_fault(body):
     with pytest.raises(RemoteProtocolError):
         messages.decode(body)
+
+
+def test_what_is_large_is_a_payload_and_little_else():
+    large = Payload(7, b"x" * (3 << 20))
+    assert messages.decode(messages.encode(large)) == large
+    assert messages.decode(msgpack.packb([2, 4, 7, large.data, "new"])) == large
+    assert messages.decode(msgpack.packb([1, 99, large.data])) is None
+    lists = [[]] * (2 << 20)
+    for fields in ([1, 4, 7, lists], [1, 4, 7, large.data, lists], [1, 1, lists], [1, 5, lists]):
+        with pytest.raises(RemoteProtocolError, match="bytes that is no payload"):
+            messages.decode(msgpack.packb(fields))
+    for body in (b"\x91" * (2 << 20), b"\x01" + large.data, b"\x94\x01\xd9\xff" + large.data):
+        with pytest.raises(RemoteProtocolError):
+            messages.decode(body)
+
+
+def test_a_complaint_never_holds_all_of_what_it_is_about():
+    class Long(bytes):
+        def __repr__(self):
+            raise AssertionError("the repr of all of it")
+
+    assert messages._show(Long(200)) == "bytes " + repr(bytes(60))[:60]
