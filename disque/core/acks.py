@@ -44,6 +44,7 @@ from disque.core.state import (
     Tally,
     fail,
     gone_claim,
+    peer_of,
     reply,
     send,
     wake,
@@ -143,6 +144,8 @@ def purge_here(
     """
     if node not in state.view.members or (boot, seq) <= state.purges_seen.get(node, (0, 0)):
         return 0
+    if node != state.self_id and boot > peer_of(state, node).boot:
+        return 0  # of a life that hasn't begun: the true one's orders would be old
     state.purges_seen[node] = (boot, seq)
     for id_ in [id_ for id_, job in state.quarantine.items() if job.queue == name]:
         aside = thaw(state, id_)

@@ -14,6 +14,7 @@ from disque.core.copies import (
     end_absence,
     end_record,
     free_body,
+    id_expiry,
     insert,
     others,
     reason_or,
@@ -24,7 +25,7 @@ from disque.core.copies import (
 )
 from disque.core.delivery import end_wait, finish_add
 from disque.core.job import DONE, MOVING, QUEUED, Event, Job, Reason
-from disque.core.jobid import JobId, is_retried
+from disque.core.jobid import JobId, is_endless, is_retried
 from disque.core.merge import heard, union
 from disque.core.sharing import intern_nodes
 from disque.core.state import (
@@ -81,8 +82,11 @@ def new_end(
 ) -> Job:
     """A done entry for an id of which there is no copy here: a dummy if nobody is known to hold it (M14, M15).
 
-    A dummy asks all members even where a copy was dropped: others may have got one since.
+    A dummy asks all members even where a copy was dropped: others may have got one since. Whatever a peer says, an end
+    isn't kept longer than its id tells that the job lives.
     """
+    if not is_endless(job):
+        expires_at = min(expires_at, id_expiry(state, job))
     if holders:
         holders = _with_later_ones(state, job, holders)
     entry = Job(

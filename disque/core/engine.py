@@ -492,8 +492,9 @@ def _on_keep_dummy(state: State, peer: NodeId, said: msg.KeepDummy) -> None:
 
 
 def _on_purge(state: State, peer: NodeId, said: msg.Purge) -> None:
-    """The order of a purge without the question for its count (M19)."""
-    acks.purge_here(state, said.queue, said.node, said.boot, said.seq)
+    """The order of a purge without the question for its count (M19), which a node gives in its own name."""
+    if said.node == peer:
+        acks.purge_here(state, said.queue, said.node, said.boot, said.seq)
 
 
 def _queue_status(state: State, client: ClientId, command: cmd.QStat) -> None:

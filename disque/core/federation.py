@@ -34,7 +34,7 @@ from disque.core.job import Event, Job, JobState
 from disque.core.jobqueue import Exchange, JobQueue
 from disque.core.moves import can_move_to, move_out
 from disque.core.ready import ClientId
-from disque.core.state import State, send, wake
+from disque.core.state import State, is_name, send, wake
 
 
 def feed(state: State) -> None:
@@ -151,8 +151,9 @@ def ask_newcomers(state: State, nodes: list[NodeId]) -> None:
 def on_need_jobs(state: State, peer: NodeId, said: msg.NeedJobs) -> None:
     """Give what we have, at most half of a short queue; remember the rest if clients wait there (reference 5.7)."""
     count = min(max(said.count, 1), state.limits.needjobs_count_max)
-    # A want is no fact: beyond the limit of queues it isn't remembered
+    # A want is no fact: beyond the limits of queues it isn't remembered
     may_make = said.has_waiting and len(state.queues) < state.limits.queues_max
+    may_make = may_make and is_name(state, said.queue)
     queue = queue_of(state, said.queue) if may_make else state.queues.get(said.queue)
     if queue is None:
         return

@@ -94,7 +94,7 @@ def request_walk(state: State, peer: Peer) -> None:
         walk = peer.walk = Walk(peer.id, ids, ends)
         wake(state, walk, peer.heal_next_at)
     elif walk.position == 0 and walk.batch_end == 0:
-        walk.ids, walk.ends = _ids_to_say(state)  # it hasn't begun, and what it would say is old
+        walk.is_stale = True  # it hasn't begun, and what it would say is old
         wake(state, walk, peer.heal_next_at)
     else:
         walk.is_due_again = True
@@ -113,6 +113,9 @@ def walk_due(state: State, walk: Walk) -> None:
     """The next batch, or the last one again if it wasn't answered in time."""
     if walk.peer not in state.up_set:
         return  # goes on where it is once the peer is back
+    if walk.is_stale:
+        walk.is_stale = False
+        walk.ids, walk.ends = _ids_to_say(state)
     if walk.position >= len(walk.ids):
         _end_walk(state, walk)
         return

@@ -84,6 +84,11 @@ def ttl_minutes(job: JobId) -> int:
     return minutes
 
 
+def is_endless(job: JobId) -> bool:
+    """True if the TTL is longer than its field of the id can say."""
+    return ttl_minutes(job) | 1 >= _TTL_MINUTES_MAX
+
+
 def is_retried(job: JobId) -> bool:
     """True for an odd TTL field: RETRY > 0, so an ack of an unknown id deserves to be kept."""
     return ttl_minutes(job) % 2 == 1

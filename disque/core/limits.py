@@ -77,6 +77,9 @@ class Limits:
 
     # RETRY 0 moves (B6)
     moves_open_max: int = 64  # open moves a peer
+    # accepted ones that a peer hasn't closed, each in every record of the next: one that waits for its answer holds up
+    # the closing of all behind it
+    moves_taken_max: int = 1_000
     move_ask_first_ms: int = 1_000
     move_ask_max_ms: int = 30_000
 

@@ -91,7 +91,7 @@ def on_move(state: State, peer_id: NodeId, said: msg.Move) -> None:
         del numbers.taken[n]
     if said.n > numbers.high:
         numbers.high = said.n
-        if _takes(state, said):
+        if len(numbers.taken) < state.limits.moves_taken_max and _takes(state, said):
             numbers.taken[said.n] = None
             count_import(state, peer_id, said.spec.queue)
             _own(state, said)

@@ -181,6 +181,8 @@ def on_subscribed(state: State, peer: NodeId, said: msg.Subscribed) -> None:
     """A peer tells how many of its clients have subscribed to a topic."""
     if peer not in state.up_set or said.kind not in (0, 1, 2):
         return
+    if len(said.name) > state.limits.topic_name_bytes_max:
+        return
     if said.is_anew:
         state.topics.told.pop(peer, None)
     topic = (Kind(said.kind), said.name)

@@ -19,7 +19,7 @@ from disque.core.job import Job, Role
 from disque.core.jobid import JobId
 from disque.core.jobqueue import PAUSE_IN, PAUSE_OUT, JobQueue
 from disque.core.ready import ClientId, Reply, Status
-from disque.core.state import Scan, State, record, reply, send
+from disque.core.state import Scan, State, is_name, record, reply, send
 
 _SCANS_MAX = 64
 _SCANNED_NAMES_MAX = 4_000_000  # over all snapshots
@@ -182,7 +182,8 @@ def _pause_cluster(state: State, name: bytes, flags: int) -> None:
 
 def on_pause(state: State, _peer: NodeId, said: msg.Pause) -> None:
     """A peer tells of a queue's flags in the cluster."""
-    learn_pause(state, said.queue, said.stamp, said.node, said.flags & (PAUSE_IN | PAUSE_OUT))
+    if is_name(state, said.queue):
+        learn_pause(state, said.queue, said.stamp, said.node, said.flags & (PAUSE_IN | PAUSE_OUT))
 
 
 def _least_needed(pauses: Mapping[bytes, tuple[int, NodeId, int]]) -> bytes:

@@ -224,6 +224,9 @@ class Walk:
     batch_end: int = 0  # position after the batch under way
     seq: int = 0  # of the batch under way, 0: none
     is_due_again: bool = False  # asked for once more while under way
+    is_stale: bool = (
+        False  # asked for once more before it began: what is to be said is looked up when it does
+    )
     wake_at: int | None = None
 
 
@@ -564,3 +567,9 @@ def copy_count(state: State, job: Job) -> int:
 def wake(state: State, item: Sleeper, at: int) -> None:
     """Book an item; a time that has passed means the next turn."""
     state.agenda.book(item, max(at, state.now_ms))
+
+
+def is_name(state: State, name: bytes) -> bool:
+    """True for a queue that a peer may speak of: of a name that a client could give it here, or that is here."""
+    is_short = len(name) <= state.limits.queue_name_bytes_max
+    return is_short or name in state.queues or name in state.tallies

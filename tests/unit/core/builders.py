@@ -177,7 +177,8 @@ def copy(id_: JobId, *holders: NodeId, **changes: Any) -> msg.ReplJob:
 
 def reread(messages: list[msg.Message]) -> list[msg.Message]:
     """What a peer reads of them."""
-    return wire.decode(wire.encode(messages))
+    parts = wire.split(messages, entries_max=500, bytes_max=1 << 20)
+    return [said for part in parts for said in wire.decode(wire.encode(part))]
 
 
 class Node:

@@ -329,7 +329,7 @@ def test_m19_the_high_water_is_a_nodes_own_and_a_new_boot_begins_again() -> None
     node = Node(UP)
     for peer, boot, seq in ((B, 7, 9), (C, 7, 1), (B, 8, 1)):
         id_ = node.add()
-        node.hear(peer, msg.Question(1, asking.PURGE, b"q", (), (boot, seq)))
+        node.hear(peer, msg.Question(1, asking.PURGE, b"q", (), (boot, seq)), boot=boot)
         assert id_ not in node.state.jobs, (peer, boot, seq)
 
 
