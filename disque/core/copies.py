@@ -19,6 +19,7 @@ from disque.core.job import (
     Claim,
     Event,
     Job,
+    JobSpec,
     Paged,
     Reason,
     Role,
@@ -41,6 +42,7 @@ from disque.core.state import (
 
 _FINISH = Event.FINISH
 _FEW_CLAIMS = 16  # of one message; more are joined at once, and shared with no other job
+HEADER_BYTES = 150  # of memory, beside its name and value
 
 
 def insert(state: State, job: Job) -> None:
@@ -49,6 +51,8 @@ def insert(state: State, job: Job) -> None:
     state.jobs[job.id] = job
     state.by_state[job.state] += 1
     _tally(state, job, 1)
+    if job.spec is not None:
+        state.spec_bytes += spec_bytes(job.spec)
     _charge_body(state, job, 1)
 
 
@@ -58,6 +62,8 @@ def remove(state: State, job: Job) -> None:
     assert job.id not in state.adding, f"the ADDJOB of {job.id!r} still waits"
     id_ = job.id
     free_body(state, job)
+    if job.spec is not None:
+        state.spec_bytes -= spec_bytes(job.spec)
     _tally(state, job, -1)
     del state.jobs[id_]
     state.by_state[job.state] -= 1
@@ -195,6 +201,15 @@ def _charge_body(state: State, job: Job, by: int) -> None:
         state.paged_bytes += by * job.body.size
     elif job.body is not None:
         state.body_bytes += by * len(job.body)
+
+
+def spec_bytes(spec: JobSpec) -> int:
+    """What a job is charged for its names and headers, until it is settled; that others may share them is luck."""
+    size = len(spec.queue) + len(spec.dead_queue)
+    headers = spec.headers
+    if headers:
+        size += sum(map(len, [*headers, *headers.values()])) + len(headers) * HEADER_BYTES
+    return size
 
 
 def others(state: State, job: Job) -> tuple[NodeId, ...]:

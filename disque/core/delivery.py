@@ -55,6 +55,7 @@ from disque.core.state import (
 )
 
 REMOVED_TEXT = "job removed (expired?) before the requested replication level was achieved"
+WATCH_BYTES = 100  # a queue that a GETJOB waits for, beside its name
 _QUEUE, _DISPATCH = Event.QUEUE, Event.DISPATCH
 LEAVING_TEXT = "This node is leaving the cluster, please connect to a different one"
 
@@ -65,6 +66,7 @@ def queue_of(state: State, name: bytes) -> JobQueue:
     if queue is None:
         now = state.now_ms
         queue = state.queues[name] = JobQueue(name, created_at=now, accessed_at=now)
+        state.name_bytes += len(name)
         if name in state.pauses:
             queue.cluster_pause = state.pauses[name][2]
     return queue
@@ -79,6 +81,7 @@ def free(state: State, queue: JobQueue) -> None:
     """Forget a queue until it is used again."""
     state.agenda.cancel(queue)
     del state.queues[queue.name]
+    state.name_bytes -= len(queue.name)
 
 
 def count_import(state: State, peer: NodeId, name: bytes) -> None:
@@ -274,6 +277,7 @@ def serve(state: State, queue: JobQueue) -> None:
 def end_get(state: State, wait: GetWait) -> None:
     """A waiting GETJOB is over, for whatever reason; the caller answers it."""
     del state.getting[wait.client]
+    state.name_bytes -= names_bytes(wait)
     state.agenda.cancel(wait)
     for name in wait.queues:
         queue = state.queues.get(name)
@@ -317,10 +321,16 @@ def _wait_for_job(
 ) -> None:
     wait = GetWait(client, command.queues, command.with_counters)
     state.getting[client] = wait
+    state.name_bytes += names_bytes(wait)
     for queue in queues:
         queue.block(client)
     if command.timeout_ms:
         wake(state, wait, state.now_ms + command.timeout_ms)
+
+
+def names_bytes(wait: GetWait) -> int:
+    """What a waiting GETJOB is charged for its names."""
+    return sum(map(len, wait.queues)) + len(wait.queues) * WATCH_BYTES
 
 
 def get_timed_out(state: State, wait: GetWait) -> None:

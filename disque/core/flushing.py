@@ -44,7 +44,7 @@ def flush_all(state: State) -> None:
         state.trash.pools.append(pool)
         setattr(state, name, type(pool)())
     state.by_state = [0] * len(JobState)
-    state.body_bytes = state.paged_bytes = 0
+    state.body_bytes = state.paged_bytes = state.spec_bytes = state.name_bytes = 0
     state.total = Tally()
     trash_due(state, state.trash)
 

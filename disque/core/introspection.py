@@ -7,8 +7,8 @@ from itertools import islice
 
 from cluster.nodeid import NodeId
 from disque.core import commands as cmd
-from disque.core.copies import others
-from disque.core.delivery import due_at
+from disque.core.copies import others, spec_bytes
+from disque.core.delivery import due_at, names_bytes
 from disque.core.job import DEAD_BY_NACK, DEAD_BY_RETRY, Job, JobState, Paged, Role
 from disque.core.jobid import JobId
 from disque.core.jobqueue import JobQueue, place_of
@@ -295,6 +295,7 @@ def check(state: State) -> None:
     assert by_state == state.by_state, f"counted {by_state}, kept {state.by_state}"
     assert body_bytes == state.body_bytes, f"counted {body_bytes}, kept {state.body_bytes}"
     assert paged_bytes == state.paged_bytes, f"counted {paged_bytes}, kept {state.paged_bytes}"
+    _check_names(state)
     for name, queue in state.queues.items():
         assert list(queue.jobs) == sorted(queued.pop(name, []), key=place_of), f"order of {name!r}"
         assert not (queue.jobs and queue.blocked) or queue.is_paused_out, (
@@ -303,6 +304,17 @@ def check(state: State) -> None:
     assert not queued, f"in no queue: {queued}"
     _check_tallies(state)
     _check_waits(state)
+
+
+def _check_names(state: State) -> None:
+    kept = sum([spec_bytes(job.spec) for job in state.jobs.values() if job.spec is not None])
+    assert kept == state.spec_bytes, f"counted {kept}, kept {state.spec_bytes}"
+    names = sum(map(len, state.queues)) + sum(map(names_bytes, state.getting.values()))
+    assert names == state.name_bytes, f"counted {names}, kept {state.name_bytes}"
+    topics = [*state.topics.chosen.values()]
+    heard = sum([len(name) for channels, _ in topics for name in channels])
+    heard += sum([len(name) for _, patterns in topics for _, name in patterns])
+    assert heard == state.topics.name_bytes, f"counted {heard}, kept {state.topics.name_bytes}"
 
 
 def _check_claim(state: State, job: Job) -> None:

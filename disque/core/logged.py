@@ -17,7 +17,7 @@ from disque.core.passes import Pager
 from disque.core.ready import Record
 from disque.core.state import State, Tombstone, wake
 
-_FACT_BYTES = 250  # of a job's record, apart from its body
+_FACT_BYTES = 250  # of a job's record, apart from its body, names and headers
 _END_BYTES = 150
 _PAGER_BYTES = 1 << 20  # stored again a step
 _PAGER_MS = 10
@@ -137,7 +137,8 @@ def live_bytes(state: State) -> int:
     graves = len(state.tombstones) + len(state.long_tombstones)
     ends = state.by_state[JobState.DONE]
     live = len(state.jobs) - ends + len(state.quarantine)
-    return state.body_bytes + state.paged_bytes + live * _FACT_BYTES + (ends + graves) * _END_BYTES
+    said = state.body_bytes + state.paged_bytes + state.spec_bytes
+    return said + live * _FACT_BYTES + (ends + graves) * _END_BYTES
 
 
 def _job(state: State, id_: JobId) -> Job | None:

@@ -14,13 +14,13 @@ from disque.core.jobid import JobId
 from disque.core.state import Absence, Mark, State, Tombstone, record
 
 BASE_BYTES = 1 << 20  # a node without jobs
-JOB_BYTES = 600  # a live copy without its body
+JOB_BYTES = 600  # a live copy without its body; its names and headers come on top, see copies
 END_BYTES = 500  # a done entry, dummies included
 TOMBSTONE_BYTES = 400
 MARK_BYTES = 300
-QUEUE_BYTES = 400
-WAIT_BYTES = 500  # a blocked client
-SUBSCRIPTION_BYTES = 300  # of a topic
+QUEUE_BYTES = 400  # besides its name
+WAIT_BYTES = 500  # a blocked client, besides the names it waits for
+SUBSCRIPTION_BYTES = 300  # of a topic, besides its name
 FULL_PERCENT = 95  # of maxmemory, see Pressure
 HIGH_PERCENT = 75
 PAGE_PERCENT = 60  # of maxmemory; above it, with a log, bodies go to disk, before peers are asked
@@ -47,6 +47,9 @@ def used_memory(state: State) -> int:
         + (len(state.jobs) - ends) * JOB_BYTES
         + ends * END_BYTES
         + state.body_bytes
+        + state.spec_bytes
+        + state.name_bytes
+        + state.topics.name_bytes
         + graves * TOMBSTONE_BYTES
         + (len(state.marks) + len(state.absences) + len(state.expired)) * MARK_BYTES
         + len(state.queues) * QUEUE_BYTES

@@ -116,6 +116,7 @@ class Topics:
     # A subscriber's channels, and its patterns, in their order
     chosen: dict[int, tuple[dict[bytes, None], dict[Topic, None]]] = attrs.Factory(dict)
     size: int = 0  # subscriptions here
+    name_bytes: int = 0  # of their names
     told: dict[NodeId, TopicTable[int]] = attrs.Factory(dict)  # by the peer that has them
     attending: dict[bytes, int] = attrs.Factory(dict)  # subscriptions of queues here
     attended: int = 0  # all of them together
@@ -138,6 +139,7 @@ class Topics:
         else:
             who[subscriber] = None
         self.size += 1
+        self.name_bytes += len(name)
         return True
 
     def remove(self, subscriber: int, topic: Topic) -> bool:
@@ -160,6 +162,7 @@ class Topics:
         else:
             self.table.discard(topic)
         self.size -= 1
+        self.name_bytes -= len(name)
         return True
 
     def topics_of(self, subscriber: int, *, are_patterns: bool) -> list[Topic]:

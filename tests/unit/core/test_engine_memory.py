@@ -10,6 +10,7 @@ import pytest
 from disque.core import commands as cmd
 from disque.core import memory
 from disque.core import messages as msg
+from disque.core.copies import HEADER_BYTES
 from disque.core.job import Reason
 from disque.core.limits import Limits
 from disque.core.memory import Pressure
@@ -98,6 +99,54 @@ def test_bodies_jobs_ends_graves_marks_queues_and_waiting_clients_are_charged() 
     before = used(node)
     node.do(cmd.AckJob((ids[0],)))
     assert before - used(node) >= 10_000, "done frees its body at once (S14)"
+
+
+@pytest.mark.parametrize("what", ["headers", "dead queue", "queue"])
+def test_what_a_job_keeps_beside_its_body_is_charged_until_it_is_settled(what: str) -> None:
+    node = Node()
+    base = used(node)
+    options: dict[str, object] = {
+        "headers": {"headers": {b"%d" % n: b"x" * 640 for n in range(100)}},
+        "dead queue": {"dead_queue": b"d" * 4_096},
+        "queue": {"queue": b"q" * 4_096},
+    }[what]  # type: ignore[assignment]
+    ids = [node.add(ttl_ms=DAY_MS + n, **options) for n in range(10)]
+    least = 10 * 64_000 + 1_000 * HEADER_BYTES if what == "headers" else 10 * 4_096
+    assert used(node) - base >= least + 10 * memory.JOB_BYTES
+    assert node.engine.live_bytes() >= least - 1_000 * HEADER_BYTES
+    for id_ in ids[:5]:
+        node.do(cmd.AckJob((id_,)))
+    node.do(cmd.FlushAll())
+    assert used(node) == base
+    for id_ in [node.add(**options) for _ in range(10)]:
+        node.do(cmd.AckJob((id_,)))
+    node.advance(400_000)
+    assert used(node) == base
+
+
+def test_headers_fill_memory() -> None:
+    node = Node(limits=Limits(maxmemory_bytes=memory.BASE_BYTES + 1_000_000))
+    added = 0
+    while not node.engine.is_out_of_memory():
+        node.add(b"", headers={b"h": b"x" * 60_000})
+        added += 1
+    assert added < 20
+
+
+def test_a_waiting_client_is_charged_for_the_names_it_holds() -> None:
+    node = Node()
+    base = used(node)
+    names = tuple([b"%4096d" % n for n in range(100)])
+    for name in names:
+        node.do(cmd.GetJob((name,), is_nohang=True))
+    queues = used(node)
+    assert queues - base >= 100 * 4_096
+    node.do(cmd.GetJob(names, timeout_ms=1_000), client=ClientId(5))
+    assert used(node) - queues >= 100 * 4_096 + memory.WAIT_BYTES
+    node.advance(1_000)
+    assert used(node) == queues
+    node.advance(400_000)
+    assert used(node) == base
 
 
 def test_the_shells_buffers_are_charged() -> None:
@@ -291,7 +340,8 @@ def test_u21_two_thousand_queues_used_once_leave_nothing() -> None:
     for n in range(2_000):
         node.engine.command(ClientId(5), cmd.GetJob((b"q%d" % n,), is_nohang=True))
     node.engine.take_ready()
-    assert used(node) - base == 2_000 * memory.QUEUE_BYTES
+    names = sum(len(b"q%d" % n) for n in range(2_000))
+    assert used(node) - base == 2_000 * memory.QUEUE_BYTES + names
     node.advance(330_000)
     assert used(node) == base
 

@@ -162,11 +162,16 @@ def test_limits() -> None:
     assert node.do(cmd.NumSub((b"a", b"b"))) == [[b"a", 1, b"b", 0]]
 
 
-def test_subscriptions_are_charged() -> None:
+def test_subscriptions_and_their_names_are_charged() -> None:
     node = Node()
     before = node.engine.statistics().used_memory
-    subscribe(node, ONE, *[b"%d" % number for number in range(1_000)])
-    assert node.engine.statistics().used_memory - before == 300_000
+    subscribe(node, ONE, *[b"%1000d" % number for number in range(500)])
+    node.do(cmd.Subscribe(ONE, tuple((Kind.PREFIX, b"%1000d" % number) for number in range(500))))
+    assert node.engine.statistics().used_memory - before == 1_300_000
+    node.do(cmd.Unsubscribe(ONE, None))
+    assert node.engine.statistics().used_memory - before == 650_000
+    node.engine.disconnect(ONE)
+    assert node.engine.statistics().used_memory == before
 
 
 def test_subscriptions_of_queues_are_counted_on_all_nodes() -> None:
