@@ -11,6 +11,7 @@ command, so several commands of one connection may be under way.
 from __future__ import annotations
 
 from collections import deque
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
@@ -31,7 +32,7 @@ OPEN_ADDS_MAX = 1_000  # ADDJOBs of one connection that wait for their copies at
 OUT_PAUSE_BYTES = 256 << 10  # no further command of a client runs while so much is unsent
 ANSWERED_MAX_BYTES = 64 << 10  # the same of replies that were given in one run
 OUT_CAP_BYTES = 1 << 30  # the built-in client-output-buffer-limit
-HEARD_CHUNK_BYTES = 64 << 10  # of topics' messages, given to the socket at a time
+HEARD_CHUNK_BYTES = 64 << 10  # of topics' messages, put together for the socket; more isn't copied
 
 
 class Input(Protocol):
@@ -51,6 +52,10 @@ class Input(Protocol):
     def take(self, count_max: int) -> list[Any]:
         """The next complete requests."""
         ...
+
+
+def _is_large(part: bytes) -> bool:
+    return len(part) >= HEARD_CHUNK_BYTES
 
 
 @attrs.define(eq=False)
@@ -172,7 +177,8 @@ class Client:
         self.open: dict[ClientId, Slot] = {}  # those without a reply yet, in order
         self.ahead: list[bytes] = []  # lines that wait for no slot (MONITOR)
         self.subscriber: ClientId | None = None  # under which the broker knows its topics
-        self.heard: deque[bytes] = deque()  # messages of topics, until the socket takes more
+        # Messages of topics, in parts, until the socket takes more: bodies are shared by all who hear them
+        self.heard: deque[tuple[bytes, ...]] = deque()
         self.backlog: deque[memoryview] = deque()
         self.heard_bytes = self.backlog_bytes = 0
         self.kept_bytes = 0  # what its dialect keeps for it
@@ -218,20 +224,20 @@ class Client:
         else:
             self.slots.append(line)
 
-    def hear(self, message: bytes, *, bytes_max: int) -> int:
+    def hear(self, *message: bytes, bytes_max: int) -> int:
         """Keep a topic's message until the socket has taken what is before it; the oldest go over `bytes_max`.
 
-        Returns how many went.
+        Returns how many went. A larger one is heard if nothing is before it.
         """
         self.heard.append(message)
-        self.heard_bytes += len(message)
+        self.heard_bytes += sum(map(len, message))
         if self.heard_bytes <= bytes_max:
             return 0
         if not (self.slots or self.owed_bytes or self.is_held):
             self._pump()
         dropped = 0
         while self.heard_bytes > bytes_max and self.heard:
-            self.heard_bytes -= len(self.heard.popleft())
+            self.heard_bytes -= sum(map(len, self.heard.popleft()))
             dropped += 1
         return dropped
 
@@ -358,16 +364,19 @@ class Client:
                 self.wants_writer(self)
 
     def _pump(self) -> None:
-        """Give messages of topics to the socket while it takes all."""
+        """Give messages of topics to the socket while it takes all; no large part is copied."""
         heard = self.heard
         while heard and not (self.backlog or self.is_dead):
             parts: list[bytes] = []
             size = 0
             while heard and size < HEARD_CHUNK_BYTES:
-                parts.append(heard.popleft())
-                size += len(parts[-1])
+                message = heard.popleft()
+                size += sum(map(len, message))
+                parts += message
             self.heard_bytes -= size
-            self._put(parts[0] if len(parts) == 1 else b"".join(parts))
+            for _, run in groupby(parts, key=_is_large):
+                if not self.is_dead:
+                    self._put(b"".join(run))  # one alone isn't copied
 
     def push(self) -> None:
         """Write kept bytes until the socket is full; the pusher calls it whenever there is room."""

@@ -13,7 +13,7 @@ from disque.core.parsing import parse_pattern
 from disque.core.ready import Published
 from disque.core.topics import Kind
 from disque.errors import CommandError
-from disque.server.render import render
+from disque.server.render import message_parts
 from disque.server.shell import Forward
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def _subscriber(shell: Shell, client: Client) -> ClientId:
 
         def heard(_id: ClientId, reply: Reply) -> Client:
             if isinstance(reply, Published):
-                tell(shell, client, render(reply, client.proto))
+                tell(shell, client, *message_parts(reply, client.proto))
             return client
 
         client.subscriber = shell.clients.new_id()
@@ -81,10 +81,10 @@ def _subscriber(shell: Shell, client: Client) -> ClientId:
     return client.subscriber
 
 
-def tell(shell: Shell, client: Client, message: bytes) -> None:
-    """Give a client a topic's message; beyond topic-buffer the oldest are dropped, or the client is."""
+def tell(shell: Shell, client: Client, *message: bytes) -> None:
+    """Give a client a topic's message, in parts; beyond topic-buffer the oldest are dropped, or the client is."""
     config, figures = shell.config, shell.figures
-    dropped = client.hear(message, bytes_max=config.topic_buffer)
+    dropped = client.hear(*message, bytes_max=config.topic_buffer)
     if not dropped:
         return
     figures.topic_messages_dropped += dropped

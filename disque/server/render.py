@@ -78,18 +78,29 @@ def _write(reply: Answer | Reply, proto: Protocol, parts: list[bytes]) -> None:
 
 
 def _write_pushes(reply: Pushes | Published, proto: Protocol, parts: list[bytes]) -> None:
-    """Of topics: an own type in 3, arrays like any other in 2."""
-    pushes: tuple[list[Reply], ...]
-    if isinstance(reply, Pushes):
-        pushes = reply.each
-    elif reply.pattern is None:
-        pushes = ([b"message", reply.channel, reply.body],)
-    else:
-        pushes = ([b"pmessage", reply.pattern, reply.channel, reply.body],)
-    for items in pushes:
-        parts.append(b">%d\r\n" % len(items) if proto == 3 else encoder.array_header(len(items)))
+    if isinstance(reply, Published):
+        parts += message_parts(reply, proto)
+        return
+    for items in reply.each:
+        parts.append(_push_header(len(items), proto))
         for item in items:
             _write(item, proto, parts)
+
+
+def message_parts(message: Published, proto: Protocol) -> tuple[bytes, bytes, bytes]:
+    """A topic's message for a subscriber; the large part is the body itself, the same for all who hear it."""
+    channel, pattern, body = message.channel, message.pattern, message.body
+    if pattern is None:
+        head = b"%b$7\r\nmessage\r\n" % _push_header(3, proto)
+    else:
+        head = b"%b$8\r\npmessage\r\n" % _push_header(4, proto)
+        head += b"$%d\r\n%b\r\n" % (len(pattern), pattern)
+    return (b"%b$%d\r\n%b\r\n$%d\r\n" % (head, len(channel), channel, len(body)), body, b"\r\n")
+
+
+def _push_header(count: int, proto: Protocol) -> bytes:
+    """Of topics: an own type in 3, arrays like any other in 2."""
+    return b">%d\r\n" % count if proto == 3 else encoder.array_header(count)
 
 
 def _write_delivery(job: Delivery, parts: list[bytes]) -> None:
