@@ -262,7 +262,7 @@ class Broker:
             self.engine = self._new_engine()
             self.engine.set_logged(old.state.is_logged)
             self.engine.state.ready = old.take_ready()
-            self.engine.state.topics = old.state.topics  # connections outlive the change
+            self.engine.adopt_topics(old)
         self._pass_view_on()
 
     def set_leaving(self, leaving: bool) -> None:

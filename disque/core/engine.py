@@ -102,6 +102,7 @@ from disque.core.state import (
     send,
     wake,
 )
+from disque.core.topics import Parting
 
 
 class Engine:
@@ -219,6 +220,10 @@ class Engine:
     def subscription_count(self, subscriber: ClientId) -> int:
         """Topics that a connection has subscribed to."""
         return self.state.topics.count_of(subscriber)
+
+    def adopt_topics(self, old: Engine) -> None:
+        """Connections outlive a new identity."""
+        publishing.adopt(self.state, old.state.topics)
 
     # The log
 
@@ -585,6 +590,7 @@ _DUE: Mapping[type[Any], Callable[[State, Any], None]] = {
     Repairer: repair.repairer_due,
     Leaver: leaving.leaver_due,
     Pager: logged.pager_due,
+    Parting: publishing.parting_due,
     Trash: flushing.trash_due,
     Returning: returning.returning_due,
     Inquiry: asking.inquiry_due,

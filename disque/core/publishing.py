@@ -8,6 +8,7 @@ subscriber misses a message that its own node already counts it for.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import chain
 
 from cluster.nodeid import NodeId
 from cluster.view import ClusterView
@@ -15,9 +16,10 @@ from disque.core import commands as cmd
 from disque.core import messages as msg
 from disque.core.delivery import queue_of
 from disque.core.ready import ClientId, Published, Pushes, Reply
-from disque.core.state import State, fail, reply, send
-from disque.core.topics import Kind, Topic, TopicTable, count_of, pattern_of
+from disque.core.state import State, fail, reply, send, wake
+from disque.core.topics import Kind, Parting, Topic, Topics, TopicTable, count_of, pattern_of
 
+_PARTING_STEP = 1_000  # subscriptions: some ms
 _WORDS: Mapping[tuple[bool, bool], bytes] = {
     # (is it a pattern, does it begin)
     (False, True): b"subscribe",
@@ -99,7 +101,8 @@ def unsubscribe(state: State, client: ClientId, command: cmd.Unsubscribe) -> Non
     topics, who = state.topics, command.subscriber
     chosen = command.topics
     if chosen is None:
-        chosen = tuple(topics.topics_of(who, are_patterns=command.is_pattern))
+        pieces = topics.pieces_of(who, _PARTING_STEP, are_patterns=command.is_pattern)
+        chosen = tuple(chain.from_iterable(pieces))
     answers: list[list[Reply]] = []
     for topic in chosen:
         if topics.remove(who, topic):
@@ -117,13 +120,36 @@ def _answer(state: State, subscriber: int, topic: Topic, *, begins: bool) -> lis
 
 
 def leave(state: State, subscriber: ClientId) -> None:
-    """A connection has gone, and all its subscriptions with it."""
+    """A connection has gone, and all its subscriptions with it; of very many the rest goes soon."""
     topics = state.topics
     if subscriber in topics.chosen:
-        both = [topics.topics_of(subscriber, are_patterns=each) for each in (False, True)]
-        for topic in both[0] + both[1]:
-            topics.remove(subscriber, topic)
+        both = [
+            topics.pieces_of(subscriber, _PARTING_STEP, are_patterns=each) for each in (False, True)
+        ]
+        parting = topics.parting[subscriber] = Parting(subscriber, chain(*both))
+        parting_due(state, parting)
+
+
+def parting_due(state: State, parting: Parting) -> None:
+    """One bounded step of what a subscriber that has gone left to do."""
+    left = _PARTING_STEP
+    while left > 0 and (piece := next(parting.pieces, ())):
+        left -= len(piece)
+        for topic in piece:
+            state.topics.remove(parting.subscriber, topic)
             _tell(state, topic)
+    if parting.subscriber in state.topics.chosen:
+        wake(state, parting, state.now_ms + 1)
+    else:
+        del state.topics.parting[parting.subscriber]
+
+
+def adopt(state: State, topics: Topics) -> None:
+    """Connections outlive a new identity, and so does what is left to do for those that have gone."""
+    state.topics = topics
+    for parting in topics.parting.values():
+        parting.wake_at = None
+        wake(state, parting, state.now_ms)
 
 
 def attend(state: State, client: ClientId, command: cmd.Attend) -> None:

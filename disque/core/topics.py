@@ -30,6 +30,7 @@ class Kind(enum.IntEnum):
 
 
 Topic: TypeAlias = tuple[Kind, bytes]
+Piece: TypeAlias = tuple[Topic, ...]
 Subscribers: TypeAlias = "int | dict[int, None]"  # one, or several in order
 
 
@@ -109,6 +110,15 @@ def count_of(who: Subscribers | None) -> int:
 
 
 @attrs.define(eq=False)
+class Parting:
+    """A subscriber has gone; its subscriptions, some at a time, are still to be ended."""
+
+    subscriber: int
+    pieces: Iterator[Piece]
+    wake_at: int | None = None
+
+
+@attrs.define(eq=False)
 class Topics:
     """The subscriptions of one node, and how many others told it of."""
 
@@ -117,6 +127,7 @@ class Topics:
     chosen: dict[int, tuple[dict[bytes, None], dict[Topic, None]]] = attrs.Factory(dict)
     size: int = 0  # subscriptions here
     name_bytes: int = 0  # of their names
+    parting: dict[int, Parting] = attrs.Factory(dict)  # by subscriber
     told: dict[NodeId, TopicTable[int]] = attrs.Factory(dict)  # by the peer that has them
     attending: dict[bytes, int] = attrs.Factory(dict)  # subscriptions of queues here
     attended: int = 0  # all of them together
@@ -165,10 +176,14 @@ class Topics:
         self.name_bytes -= len(name)
         return True
 
-    def topics_of(self, subscriber: int, *, are_patterns: bool) -> list[Topic]:
-        """What one subscriber has subscribed to, in order: its channels, or its patterns."""
+    def pieces_of(self, subscriber: int, count: int, *, are_patterns: bool) -> Iterator[Piece]:
+        """What one subscriber has subscribed to now, so many at a time, in order: its channels, or its patterns."""
         channels, patterns = self.chosen.get(subscriber, ({}, {}))
-        return list(patterns) if are_patterns else [(Kind.CHANNEL, name) for name in channels]
+        names, topics = ([], list(patterns)) if are_patterns else (list(channels), [])
+        for first in range(0, len(topics), count):
+            yield tuple(topics[first : first + count])
+        for first in range(0, len(names), count):
+            yield tuple([(Kind.CHANNEL, name) for name in names[first : first + count]])
 
     def count_of(self, subscriber: int) -> int:
         """How many topics one subscriber has subscribed to."""

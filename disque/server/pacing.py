@@ -107,6 +107,19 @@ async def _subscribe(asking: Asking, command: Any) -> Answer:
     return Verbatim(b"".join(parts))
 
 
+async def _unsubscribe(asking: Asking, command: cmd.Unsubscribe) -> Answer:
+    """Without names: of all there are."""
+    if command.topics is not None:
+        return await _subscribe(asking, command)
+    topics, parts = asking.shell.broker.engine.state.topics, []
+    for piece in topics.pieces_of(command.subscriber, PIECE, are_patterns=command.is_pattern):
+        reply = await asking.ask(attrs.evolve(command, topics=piece))
+        parts.append(render(reply, asking.proto))
+    if not parts:
+        parts.append(render(await asking.ask(command), asking.proto))
+    return Verbatim(b"".join(parts))
+
+
 async def _count_subscriptions(asking: Asking, command: cmd.NumSub) -> Answer:
     found = Elements(asking.proto)
     for first in range(0, len(command.channels), PIECE):
@@ -188,7 +201,6 @@ def _is_long_scan(command: cmd.QScan | cmd.JScan) -> bool:
 
 _Pace = tuple["Callable[[Any], bool]", "Callable[[Asking, Any], Awaitable[Answer]]"]
 _OF_IDS: _Pace = (lambda command: len(command.ids) > PIECE, _sum)
-_OF_TOPICS: _Pace = (lambda command: len(command.topics or ()) > PIECE, _subscribe)
 _PACES: Mapping[type, _Pace] = {
     cmd.AckJob: _OF_IDS,
     cmd.FastAck: _OF_IDS,
@@ -198,8 +210,11 @@ _PACES: Mapping[type, _Pace] = {
     cmd.Dequeue: _OF_IDS,
     cmd.Revive: _OF_IDS,
     cmd.CancelJob: _OF_IDS,
-    cmd.Subscribe: _OF_TOPICS,
-    cmd.Unsubscribe: _OF_TOPICS,
+    cmd.Subscribe: (lambda command: len(command.topics) > PIECE, _subscribe),
+    cmd.Unsubscribe: (
+        lambda command: command.topics is None or len(command.topics) > PIECE,
+        _unsubscribe,
+    ),
     cmd.NumSub: (lambda command: len(command.channels) > PIECE, _count_subscriptions),
     cmd.GetJob: (lambda command: command.count > PIECE, _get),
     cmd.QScan: (_is_long_scan, _scan),

@@ -162,6 +162,33 @@ def test_limits() -> None:
     assert node.do(cmd.NumSub((b"a", b"b"))) == [[b"a", 1, b"b", 0]]
 
 
+def test_who_has_gone_with_very_many_subscriptions_leaves_in_bounded_steps() -> None:
+    node = Node(view(up=(B,)))
+    names = [b"%d" % number for number in range(2_500)]
+    subscribe(node, ONE, *names)
+    node.do(cmd.Subscribe(ONE, tuple((Kind.PREFIX, name) for name in names)))
+    subscribe(node, TWO, b"7")
+    node.clear()
+    node.engine.disconnect(ONE)
+    assert node.state.topics.size == 4_001
+    for left in (3_001, 1_501, 501, 1, 1):
+        node.advance(1)
+        assert node.state.topics.size == left
+    told = node.told(msg.Subscribed)
+    assert (len(told), sum(each.count for each in told)) == (5_000, 1)  # type: ignore[attr-defined]
+    assert node.do(cmd.Publish(b"7", b"")) == [1]
+    assert not node.state.topics.parting
+
+
+def test_it_leaves_in_spite_of_a_new_identity() -> None:
+    node, other = Node(), Node()
+    subscribe(node, ONE, *[b"%d" % number for number in range(2_500)])
+    node.engine.disconnect(ONE)
+    other.engine.adopt_topics(node.engine)
+    other.advance(10)
+    assert (other.state.topics.size, other.state.topics.parting) == (0, {})
+
+
 def test_subscriptions_and_their_names_are_charged() -> None:
     node = Node()
     before = node.engine.statistics().used_memory

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -41,7 +43,9 @@ def test_a_message_reaches_exactly_those_whose_topic_it_is(
     for who in range(1, 5):
         assert kept.count_of(who) == sum(each == who for each, _ in model)
         patterns = [t for each, t in model if each == who and t[0] is not Kind.CHANNEL]
-        assert sorted(kept.topics_of(who, are_patterns=True)) == sorted(patterns)
+        pieces = list(kept.pieces_of(who, 3, are_patterns=True))
+        assert sorted(chain(*pieces)) == sorted(patterns)
+        assert all(len(piece) == 3 for piece in pieces[:-1])
 
 
 @given(st.lists(topics, max_size=30))

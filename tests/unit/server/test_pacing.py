@@ -179,6 +179,22 @@ async def test_many_subscriptions_are_told_one_by_one() -> None:
         await peer.send(command(b"UNSUBSCRIBE", *names))
         for at, name in enumerate(names, start=1):
             assert await read(peer) == [b"unsubscribe", name, 8 - at]
+        await peer.send(command(b"SUBSCRIBE", *names, b"more"))
+        for _ in (*names, b"more"):
+            await read(peer)
+        await peer.send(command(b"PSUBSCRIBE", b"p*"))
+        await read(peer)
+        broker, pieces = world.broker, []
+        carry_out = broker.command
+        broker.command = lambda id_, each: (pieces.append(each), carry_out(id_, each))[1]  # type: ignore[method-assign]
+        await peer.send(command(b"UNSUBSCRIBE"))
+        for at, name in enumerate((*names, b"more"), start=1):
+            assert await read(peer) == [b"unsubscribe", name, 10 - at]
+        assert [len(piece.topics) for piece in pieces] == [3, 3, 3]
+        await peer.send(command(b"UNSUBSCRIBE"))
+        assert await read(peer) == [b"unsubscribe", None, 1]
+        await peer.send(command(b"PUNSUBSCRIBE"))
+        assert await read(peer) == [b"punsubscribe", b"p*", 0]
         counts = await ask(peer, b"PUBSUB", b"NUMSUB", *names)
         assert counts == [each for name in names for each in (name, 0)]
 
