@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 
 RETRY_FIRST_S = 0.1  # between tries to write the log
 RETRY_MAX_S = 1.0
+LISTENERS_A_ROW = (
+    200  # who hear a topic's message at once; beyond that all do as others run what they kept
+)
 RESUME_S = 0.005  # kept commands run for so long in a row, before others have their turn
 
 
@@ -427,7 +430,12 @@ class Turns:
         for note in batch.notes:
             self._note(note)
         if batch.replies and self.clients is not None:
-            for client in self.clients.place(batch.replies):
+            placed = self.clients.place(batch.replies)
+            is_crowd = len(placed) > LISTENERS_A_ROW
+            for client in placed:
+                if is_crowd and client.heard and not client.slots:
+                    self.resume(client)  # it hears a topic: thousands do so in several turns
+                    continue
                 effects.clients[client.id] = client
                 if client.has_input:
                     self._resumable[client.id] = client

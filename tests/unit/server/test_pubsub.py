@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import time
+from typing import TYPE_CHECKING
+
 import pytest
 import trio
 
+from disque.server import loop
 from tests.unit.server.world import Peer, World, running
+
+if TYPE_CHECKING:
+    from disque.server.connection import Client
 
 SUBSCRIBED = b"*3\r\n$9\r\nsubscribe\r\n$1\r\nx\r\n:1\r\n"
 MESSAGE = b"*3\r\n$7\r\nmessage\r\n$1\r\nx\r\n$2\r\nhi\r\n"
@@ -176,6 +183,32 @@ async def test_subscribers_share_a_large_message_and_keep_no_second_one() -> Non
             (modern, b">3\r\n$7\r\nmessage\r\n"),
         ):
             await peer.expect(head + b"$1\r\nx\r\n$%d\r\n" % size + b"a" * size + b"\r\n")
+
+
+async def test_a_message_reaches_many_subscribers_in_several_turns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(loop, "LISTENERS_A_ROW", 5)
+    async with running() as world:
+        listeners = [world.connect() for _ in range(20)]
+        for each in listeners:
+            await each.ask(b"SUBSCRIBE x\r\n", SUBSCRIBED)
+        publisher, other = world.connect(), world.connect()
+        run = world.clients.run
+
+        def slowly(client: Client) -> bool:
+            if client.subscriber is not None:
+                time.sleep(loop.RESUME_S)  # no second one in this turn
+            return run(client)
+
+        world.clients.run = slowly  # type: ignore[method-assign]
+        before = world.turns.turns_taken
+        await publisher.ask(b"PUBLISH x hi\r\n", b":20\r\n")
+        await other.ask(b"PING\r\n", b"+PONG\r\n")
+        assert sum(bool(client.heard) for client in world.clients.by_id.values()) > 5
+        for each in listeners:
+            await each.expect(MESSAGE)
+        assert world.turns.turns_taken >= before + 20
 
 
 async def test_subscriptions_outlive_a_new_identity() -> None:
