@@ -81,14 +81,18 @@ def _subscriber(shell: Shell, client: Client) -> ClientId:
     return client.subscriber
 
 
-def tell(shell: Shell, client: Client, *message: bytes) -> None:
-    """Give a client a topic's message, in parts; beyond topic-buffer the oldest are dropped, or the client is."""
+def tell(shell: Shell, client: Client, *message: bytes) -> int:
+    """Give a client a topic's message, in parts; beyond topic-buffer the oldest are dropped, or the client is.
+
+    Returns how many messages were dropped.
+    """
     config, figures = shell.config, shell.figures
     dropped = client.hear(*message, bytes_max=config.topic_buffer)
     if not dropped:
-        return
+        return 0
     figures.topic_messages_dropped += dropped
     if config.topic_overflow == "disconnect" and not client.is_dead:
         figures.topic_subscribers_dropped += 1
         shell.events.event("warning", "client-dropped", addr=client.address, reason="topic-buffer")
         client.die()
+    return dropped

@@ -232,12 +232,20 @@ class Stomp:
 
         def heard(_id: ClientId, reply: Reply) -> Client:
             if isinstance(reply, Published):
-                for message in session.messages(reply):
-                    tell(self._shell, client, message)
+                self._tell(talk, reply)
             return client
 
         client.subscriber = session.subscriber
         self._shell.clients.listen_to(session.subscriber, heard)
+
+    def _tell(self, talk: Talk, published: Published) -> None:
+        """A topic's message to each subscription; once it alone overflows topic-buffer no more copies are made."""
+        shell, session, size = self._shell, talk.session, 0
+        for told, message in enumerate(session.messages(published), 1):
+            size += len(message)
+            if tell(shell, talk.client, message) and size > shell.config.topic_buffer:
+                shell.figures.topic_messages_dropped += session.message_count(published) - told
+                break
 
     def _flushed(self, talk: Talk) -> None:
         talk.session.flushed(self._shell.clock.now_ms())

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from disque.core.ready import Published
+from disque.errors import CommandError
 from disque.stomp.frames import Version, escape, header_lines
+
+SAME_MAX = 100  # subscriptions of one topic, each of which is another copy of a message
 
 
 class Tails:
@@ -47,9 +52,14 @@ class Listener:
         return id_ in self._names
 
     def add(self, id_: bytes, name: bytes, *, is_nameless: bool, is_acknowledged: bool) -> None:
-        """A new subscription; `is_nameless`: the client gave it no id (1.0), `is_acknowledged`: it will say ACK."""
-        self._names[id_] = name
+        """A new subscription; `is_nameless`: the client gave it no id (1.0), `is_acknowledged`: it will say ACK.
+
+        CommandError if this topic has too many of them.
+        """
         found = self._ids.get(name)
+        if isinstance(found, tuple) and len(found) >= SAME_MAX:
+            raise CommandError(f"too many subscriptions of one topic, the limit is {SAME_MAX}")
+        self._names[id_] = name
         if found is None:
             self._ids[name] = id_
         else:
@@ -76,21 +86,26 @@ class Listener:
         """True if a subscription of this topic is left."""
         return name in self._ids
 
-    def messages(self, published: Published) -> list[bytes]:
-        """The frames in which a message reaches this client, one a subscription."""
-        name = published.channel if published.pattern is None else published.pattern
-        found = self._ids.get(name, ())
+    def count(self, published: Published) -> int:
+        """How many subscriptions a message reaches."""
+        found = self._ids.get(_topic_of(published), ())
+        return 1 if isinstance(found, bytes) else len(found)
+
+    def messages(self, published: Published) -> Iterator[bytes]:
+        """The frames in which a message reaches this client, one a subscription, each made when it is asked for."""
+        found = self._ids.get(_topic_of(published), ())
         tail = self._tails.tail(published, self.version)
-        frames: list[bytes] = []
         for id_ in (found,) if isinstance(found, bytes) else found:
             self._count += 1
             line = self._odd.get(id_)
             if line is None:
                 line = self._line(id_)
-            frames.append(
-                b"MESSAGE\n%bmessage-id:T-%d\n%b%b" % (line, self._count, tail, self.frame_end)
-            )
-        return frames
+            yield b"MESSAGE\n%bmessage-id:T-%d\n%b%b" % (line, self._count, tail, self.frame_end)
 
     def _line(self, id_: bytes) -> bytes:
         return b"subscription:%b\n" % escape(id_, self.version)
+
+
+def _topic_of(published: Published) -> bytes:
+    """As its subscribers said it."""
+    return published.channel if published.pattern is None else published.pattern

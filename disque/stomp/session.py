@@ -12,7 +12,7 @@ The rest of the protocol is next door: `frames`, `destinations`, `sending` (SEND
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import attrs
 
@@ -155,9 +155,13 @@ class Session:
         """What open transactions hold."""
         return self._transactions.size
 
-    def messages(self, published: Published) -> list[bytes]:
+    def messages(self, published: Published) -> Iterator[bytes]:
         """The frames in which a message of a topic reaches this client, one a subscription."""
         return self._listener.messages(published)
+
+    def message_count(self, published: Published) -> int:
+        """How many frames that would be."""
+        return self._listener.count(published)
 
     def _at(self, now_ms: int) -> None:
         self._now_ms = self._consumer.now_ms = now_ms

@@ -241,6 +241,29 @@ async def test_topics_between_resp_and_stomp_and_a_slow_subscriber(
         pass
 
 
+@pytest.mark.parametrize("overflow", ["drop-oldest", "disconnect"])
+async def test_no_more_copies_of_a_message_are_made_than_topic_buffer_holds(
+    world: World, stomp: Stomp, overflow: str
+) -> None:
+    world.config.topic_buffer, world.config.topic_overflow = 100_000, overflow
+    wire, resp = await connected(world, stomp), world.connect()
+    for n in range(50):
+        await wire.ask(b"SUBSCRIBE\nid:%d\ndestination:/topic/t\nreceipt:s\n\n\0" % n)
+    (talk,) = stomp._talks.values()
+    listener, figures = talk.session._listener, world.shell.figures
+    publish = b"PUBLISH t " + b"x" * 50_000 + b"\r\n"
+    with trio.fail_after(30):
+        while not figures.topic_messages_dropped:
+            await resp.ask(publish, b":1\r\n")
+    assert talk.client.is_dead == (overflow == "disconnect")
+    made, dropped = listener._count, figures.topic_messages_dropped
+    await resp.send(publish)
+    await resp.read_line()
+    if overflow == "drop-oldest":
+        assert listener._count - made <= 3
+        assert figures.topic_messages_dropped - dropped >= 48
+
+
 async def test_connections_are_shown_and_killed_like_others(world: World, stomp: Stomp) -> None:
     wire, resp = await connected(world, stomp), world.connect()
     await wire.ask(SUBSCRIBE)

@@ -11,6 +11,7 @@ from disque.core.limits import Limits
 from disque.core.ready import ClientId
 from disque.errors import ProtocolError
 from disque.stomp.frames import Frame, Version
+from disque.stomp.listening import SAME_MAX
 from tests.unit.core.builders import A, B, Node, World, view
 from tests.unit.stomp.world import Hub, Talker, depth, receipt
 
@@ -700,6 +701,20 @@ def test_two_subscriptions_of_one_topic_are_two_messages() -> None:
     talker.do("UNSUBSCRIBE", id_="b")
     assert talker.do("SEND", b"x", destination="/topic/t") == []
     assert "no subscription" in error_of(talker.do("UNSUBSCRIBE", id_="b"))
+
+
+@each_version
+def test_subscriptions_of_one_topic_have_a_limit(version: Version) -> None:
+    talker = Hub().connect(version)
+    for n in range(SAME_MAX):
+        assert talker.do("SUBSCRIBE", destination="/topic/t", id_=str(n)) == []
+    assert talker.do("SUBSCRIBE", destination="/topic/u", id_="other") == []
+    said = {"destination": "/topic/t", "id_": "more", "receipt": "r"}
+    text = "too many subscriptions of one topic, the limit is 100"
+    assert error_of(talker.do("SUBSCRIBE", **said)) == text
+    if version is Version.V10:
+        talker.do("UNSUBSCRIBE", id_="0")
+        assert talker.do("SUBSCRIBE", **said) == [receipt("r")]
 
 
 def test_topics_are_those_of_resp() -> None:
