@@ -15,7 +15,7 @@ import attrs
 from disque.core import commands as cmd
 from disque.core.jobid import JobId
 from disque.core.ready import ClientId, Delivery, Failure, Reply
-from disque.stomp.destinations import Queue
+from disque.stomp.destinations import Queue, cost_of
 from disque.stomp.frames import Version, escape, header_lines
 from disque.stomp.outbox import Outbox, Then, ignore
 from disque.stomp.sending import is_renewable
@@ -55,6 +55,11 @@ class Subscription:
     is_begun: bool = False  # the core has let it in
     is_over: bool = False
 
+    @property
+    def cost(self) -> int:
+        """Bytes that it takes."""
+        return cost_of(self.id, self.queue)
+
     def __call__(self, reply: Reply) -> None:
         self.consumer.fetched(self, reply)
 
@@ -78,6 +83,7 @@ class Consumer:
         self.version = Version.V10
         self.frame_end = b"\0"
         self.subscriptions: dict[bytes, Subscription] = {}
+        self.kept_bytes = 0  # what all subscriptions take
         self._outbox = outbox
         self._held: dict[JobId, Held] = {}
         self._late: dict[JobId, None] = {}
@@ -94,13 +100,14 @@ class Consumer:
     def subscribe(self, subscription: Subscription, then: Then) -> None:
         """Begin to fetch if the core lets it; what it says, a Failure perhaps, is for `then`."""
         self.subscriptions[subscription.id] = subscription
+        self.kept_bytes += subscription.cost
 
         def answered(reply: Reply) -> None:
             subscription.is_begun = not isinstance(reply, Failure)
             if subscription.is_over:
                 self._leave(subscription)
             elif not subscription.is_begun:
-                del self.subscriptions[subscription.id]
+                self._drop(subscription.id)
             then(reply)
             self._fill(subscription)
 
@@ -108,7 +115,7 @@ class Consumer:
 
     def unsubscribe(self, id_: bytes) -> None:
         """End a subscription; what it holds goes back into the queue at once, by age."""
-        subscription = self.subscriptions.pop(id_)
+        subscription = self._drop(id_)
         subscription.is_over = True
         self._resting.pop(id_, None)
         self._leave(subscription)
@@ -118,6 +125,11 @@ class Consumer:
         for id_job in given_back:
             self._let_go(id_job)
         self._give_back(subscription, given_back)
+
+    def _drop(self, id_: bytes) -> Subscription:
+        subscription = self.subscriptions.pop(id_)
+        self.kept_bytes -= subscription.cost
+        return subscription
 
     def _leave(self, subscription: Subscription) -> None:
         if subscription.is_begun:

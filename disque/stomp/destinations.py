@@ -10,6 +10,7 @@ from disque.errors import CommandError
 from disque.stomp.frames import shown
 
 TEMP = b"/temp-queue/"
+SUBSCRIPTION_BYTES = 300  # of memory that one takes of its session, besides its texts
 
 
 class Control(enum.IntEnum):
@@ -79,6 +80,11 @@ def parse_destination(text: bytes, connection: bytes) -> Destination:
         if text.startswith(prefix) and len(text) > len(prefix):
             return Asked(what, text[len(prefix) :])
     raise CommandError(f"no destination: {shown(text)}")
+
+
+def cost_of(id_: bytes, name: bytes) -> int:
+    """Bytes that a session keeps for a subscription: its texts, and once more in the lines of its MESSAGE frames."""
+    return SUBSCRIPTION_BYTES + 2 * (len(id_) + len(name))
 
 
 def temporary_name(text: bytes, connection: bytes) -> bytes:

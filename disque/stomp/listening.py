@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from disque.core.ready import Published
 from disque.errors import CommandError
+from disque.stomp.destinations import cost_of
 from disque.stomp.frames import Version, escape, header_lines
 
 SAME_MAX = 100  # subscriptions of one topic, each of which is another copy of a message
@@ -39,6 +40,7 @@ class Listener:
     def __init__(self, tails: Tails) -> None:
         self.version = Version.V10
         self.frame_end = b"\0"
+        self.kept_bytes = 0  # what all subscriptions take
         self._tails = tails
         self._names: dict[bytes, bytes] = {}
         self._ids: dict[bytes, bytes | tuple[bytes, ...]] = {}  # one, or several
@@ -60,6 +62,7 @@ class Listener:
         if isinstance(found, tuple) and len(found) >= SAME_MAX:
             raise CommandError(f"too many subscriptions of one topic, the limit is {SAME_MAX}")
         self._names[id_] = name
+        self.kept_bytes += cost_of(id_, name)
         if found is None:
             self._ids[name] = id_
         else:
@@ -75,6 +78,7 @@ class Listener:
         name = self._names.pop(id_, None)
         if name is None:
             return None
+        self.kept_bytes -= cost_of(id_, name)
         self._odd.pop(id_, None)
         found = self._ids.pop(name)
         left = () if isinstance(found, bytes) else tuple([each for each in found if each != id_])

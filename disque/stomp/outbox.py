@@ -28,15 +28,19 @@ class Outbox:
         self.commands: list[tuple[ClientId, Command | None]] = []
         self.data: list[bytes] = []
         self._thens: dict[ClientId, Then] = {}
-        self._owed: dict[ClientId, None] = {}
+        self._owed: dict[ClientId, int] = {}  # with the bytes that are kept until then
+        self.kept_bytes = 0  # all of those
 
-    def ask(self, command: Command, then: Then, *, is_owed: bool = True) -> ClientId:
-        """Give a command to the core; `then` gets its reply. `is_owed`: the client waits for it."""
+    def ask(
+        self, command: Command, then: Then, *, is_owed: bool = True, receipt: bytes | None = None
+    ) -> ClientId:
+        """Give a command to the core; `then` gets its reply. `is_owed`: the client waits for it, with this receipt."""
         id_ = self._new_id()
         self.commands.append((id_, command))
         self._thens[id_] = then
         if is_owed:
-            self._owed[id_] = None
+            self._owed[id_] = len(receipt or b"")
+            self.kept_bytes += self._owed[id_]
         return id_
 
     @property
@@ -51,13 +55,13 @@ class Outbox:
     def replied(self, id_: ClientId, reply: Reply) -> None:
         """The reply to a command; nothing for an id that was forgotten."""
         then = self._thens.pop(id_, ignore)
-        self._owed.pop(id_, None)
+        self.kept_bytes -= self._owed.pop(id_, 0)
         then(reply)
 
     def forget(self, id_: ClientId) -> None:
         """No reply will come for this id."""
         self._thens.pop(id_, None)
-        self._owed.pop(id_, None)
+        self.kept_bytes -= self._owed.pop(id_, 0)
 
     def waiting(self) -> list[ClientId]:
         """The ids whose replies haven't come, in order."""

@@ -82,6 +82,7 @@ class Session:
         self._transactions = Transactions()
         self._listener = Listener(surroundings.tails)
         self._temporary: dict[bytes, None] = {}  # names of its queues
+        self._temporary_bytes = 0  # of them
         self._beats = Beats()
         self._end = b"\0"  # of a frame
 
@@ -152,8 +153,14 @@ class Session:
 
     @property
     def kept_bytes(self) -> int:
-        """What open transactions hold."""
-        return self._transactions.size
+        """What open transactions, subscriptions, names of temporary queues, and receipts to be said hold."""
+        return (
+            self._transactions.size
+            + self._consumer.kept_bytes
+            + self._listener.kept_bytes
+            + self._temporary_bytes
+            + self.outbox.kept_bytes
+        )
 
     def messages(self, published: Published) -> Iterator[bytes]:
         """The frames in which a message of a topic reaches this client, one a subscription."""
@@ -285,7 +292,7 @@ class Session:
             self._transactions.add_send(frame, command)
             self._receipt(receipt)
         elif command is not None:
-            self.outbox.ask(command, lambda reply: self._sent(receipt, reply))
+            self.outbox.ask(command, lambda reply: self._sent(receipt, reply), receipt=receipt)
 
     def _command_of(self, frame: Frame) -> cmd.AddJob | cmd.Publish | None:
         """What a SEND adds or publishes; None for a question, which is asked here."""
@@ -319,9 +326,12 @@ class Session:
 
     def _note_temporary(self, name: bytes) -> None:
         """A queue of this connection's own, which ends with it; nobody has to permit it."""
-        if name not in self._temporary and len(self._temporary) >= TEMPORARY_MAX:
+        if name in self._temporary:
+            return
+        if len(self._temporary) >= TEMPORARY_MAX:
             raise CommandError(f"too many temporary queues, the limit is {TEMPORARY_MAX}")
         self._temporary[name] = None
+        self._temporary_bytes += len(name)
 
     def _ask(self, asked: Asked, receipt: bytes | None) -> None:
         """A question is answered in its receipt."""
@@ -335,7 +345,7 @@ class Session:
                 count = reply if isinstance(reply, int) else 0
                 self._receipt(receipt, b"%b:%d\n" % (word, count))
 
-        self.outbox.ask(command(asked.name), answered)
+        self.outbox.ask(command(asked.name), answered, receipt=receipt)
 
     # SUBSCRIBE, UNSUBSCRIBE
 
@@ -484,7 +494,7 @@ class Session:
                 self._fail(receipt, first.code, text)
 
         for command in transaction.sends:
-            self.outbox.ask(command, sent)
+            self.outbox.ask(command, sent, receipt=receipt)
         if not transaction.sends:
             self._commit_acks(transaction.acks, transaction.nacks, receipt)
 

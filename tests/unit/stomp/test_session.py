@@ -727,6 +727,29 @@ def test_topics_are_those_of_resp() -> None:
     assert talker.bodies() == [b"hi"]
 
 
+@each_version
+def test_what_a_session_keeps_is_charged(version: Version) -> None:
+    hub = Hub(World.of(A, B).nodes[A])
+    talker = hub.connect(version)
+    session = talker.session
+    assert session.kept_bytes == 0
+    for kind in ("queue", "topic", "temp-queue"):
+        before = session.kept_bytes
+        talker.do("SUBSCRIBE", destination=f"/{kind}/{'n' * 200}", id_=f"{kind}{'i' * 50_000}")
+        assert session.kept_bytes - before > 2 * 50_200
+    for kind in ("queue", "topic", "temp-queue"):
+        talker.do("UNSUBSCRIBE", id_=f"{kind}{'i' * 50_000}")
+    before = session.kept_bytes
+    assert 200 < before < 300, "the temporary queue is still the connection's"
+    talker.do("SEND", destination="/queue/q", reply_to=f"/temp-queue/{'n' * 60_000}")
+    assert session.kept_bytes - before >= 60_000
+    before = session.kept_bytes
+    talker.do("SEND", destination="/queue/q", receipt="r" * 60_000, replicate="2")
+    assert session.kept_bytes - before == 60_000
+    talker.leave()
+    assert session.outbox.kept_bytes == 0
+
+
 # Temporary queues, questions
 
 
