@@ -16,7 +16,7 @@ import disque
 from disque.core import commands as cmd
 from disque.core.commands import AddJob, Attend, CountReached
 from disque.core.ready import Failure, Published
-from disque.errors import CommandError
+from disque.errors import CommandError, ProtocolError
 from disque.server.access import WrongPassword
 from disque.server.acl import DEFAULT_NAME
 from disque.server.clients import UNWRITTEN
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 
     from disque.core.commands import Command
     from disque.core.ready import ClientId, Reply
-    from disque.errors import ProtocolError
     from disque.server.clients import Hearer
     from disque.server.connection import Client
     from disque.server.shell import Shell
 
 TICK_S = 0.1  # timers of sessions (leases, heart-beats) are looked at so often
+NOAUTH_TEXT = "NOAUTH Authentication required."
 # What a session has done for a client, by the command of RESP that does the same
 _SAME_AS: Mapping[type, bytes] = {
     cmd.AddJob: b"addjob",
@@ -114,6 +114,8 @@ class Stomp:
         talk = self._talks[client.id]
         client.last_command = request.command[:16].decode("ascii", "replace").lower()
         self._shell.figures.commands_processed += 1
+        if self._is_nobody(talk):
+            talk.session.broken(ProtocolError(NOAUTH_TEXT))
         talk.session.receive(request, self._shell.clock.now_ms())
         talk.decoder.version = talk.session.version
         if not client.pending or talk.session.is_closing:
@@ -277,6 +279,12 @@ class Stomp:
         self._shell.clients.crowd.logged_in(client, user)
         return True
 
+    def _is_nobody(self, talk: Talk) -> bool:
+        """True if it came when no password was needed, and now one is."""
+        if talk.is_over or talk.client.user is not None or not talk.session.version:
+            return False
+        return self._shell.access.needs_password
+
     def _permit(self, client: Client, command: Command) -> None:
         """CommandError if a client may not have this done now."""
         shell = self._shell
@@ -298,14 +306,18 @@ class Stomp:
             await trio.sleep(TICK_S)
             now_ms = shell.clock.now_ms()
             for talk in list(self._talks.values()):
-                if talk.due_at_ms <= now_ms:
-                    client = talk.client
-                    talk.session.tick(
-                        now_ms, sent_bytes=client.sent_bytes, read_at_ms=client.idle_since_ms
-                    )
-                    shell.turns.open()
-                    self._carry_out(talk)
-                    shell.turns.end(client)
+                is_nobody = self._is_nobody(talk)
+                if talk.due_at_ms <= now_ms or is_nobody:
+                    self._tick(talk, now_ms, is_nobody=is_nobody)
+
+    def _tick(self, talk: Talk, now_ms: int, *, is_nobody: bool) -> None:
+        client, session = talk.client, talk.session
+        if is_nobody:
+            session.broken(ProtocolError(NOAUTH_TEXT))
+        session.tick(now_ms, sent_bytes=client.sent_bytes, read_at_ms=client.idle_since_ms)
+        self._shell.turns.open()
+        self._carry_out(talk)
+        self._shell.turns.end(client)
 
 
 def _unwritten(reason: str) -> Failure:

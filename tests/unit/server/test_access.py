@@ -283,3 +283,24 @@ async def test_the_password_of_stomp_is_counted_once_however_it_is_spelt() -> No
         stomp = Stomp(guarded(world).shell)
         await Wire(world, stomp).ask(connect_frame(passcode="wr\\\\ong"))
         assert world.clients._figures.auth_failures == 1
+
+
+async def test_who_came_to_stomp_without_a_password_goes_once_one_is_needed() -> None:
+    async with running() as world:
+        add_user(world, f"worker on {digest('w')} {RULES}")
+        stomp = Stomp(world.shell)
+        known, talking, silent = [Wire(world, stomp) for _ in range(3)]
+        await known.ask(connect_frame(login="worker", passcode="w"))
+        for wire in (talking, silent):
+            await wire.ask(connect_frame())
+        late = Wire(world, stomp)
+        guarded(world)
+        text = b"ERROR\nmessage:NOAUTH Authentication required.\n"
+        send = b"SEND\ndestination:/queue/jobs\nreceipt:r\n\n\0"
+        assert (await talking.ask(send)).startswith(text)
+        await talking.peer.expect_end()
+        world.nursery.start_soon(stomp.run)
+        assert (await silent.frame()).startswith(text)
+        await silent.peer.expect_end()
+        assert (await known.ask(send)).startswith(b"RECEIPT\nreceipt-id:r\n")
+        assert (await late.ask(connect_frame(passcode="secret"))).startswith(b"CONNECTED\n")
