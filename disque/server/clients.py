@@ -47,7 +47,8 @@ if TYPE_CHECKING:
     from disque.server.info import Figures
     from disque.server.loop import Turns
 
-    Hearer: TypeAlias = Callable[[ClientId, Reply], Client]
+    # Returns whom the reply concerns; None: whoever hears it has still to answer
+    Hearer: TypeAlias = Callable[[ClientId, Reply], Client | None]
 
 COMMANDS_A_RUN = 500  # commands of one client in a row, before others have their turn
 RUN_S = 0.002  # the same in time
@@ -121,8 +122,9 @@ class Clients:
                 touched[slot.client.id] = slot.client
             elif (hearer := self._hearers.get(slot_id)) is not None:
                 client = hearer(slot_id, reply)
-                client.has_written = True
-                touched[client.id] = client
+                if client is not None:
+                    client.has_written = True
+                    touched[client.id] = client
         return list(touched.values())
 
     def new_id(self) -> ClientId:
@@ -131,7 +133,7 @@ class Clients:
         return ClientId(self._last_slot)
 
     def listen_to(self, id_: ClientId, hearer: Hearer) -> None:
-        """Give all replies of this id to `hearer`, who returns whom they concern, until `forget`."""
+        """Give all replies of this id to `hearer` until `forget`."""
         self._hearers[id_] = hearer
 
     def forget(self, id_: ClientId) -> None:

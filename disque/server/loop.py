@@ -168,6 +168,7 @@ class Turns:
         self.turns_taken = 0
         self.is_loading = False  # the log is being replayed: the broker isn't told the time
         self.trouble = ""  # why the log can't be written; "" if it can
+        self._healed = trio.Event()  # set once the trouble is over
         self._held: list[Client] = []  # whose replies wait for the log
         self.nodes_text: str | None = None  # newest text of nodes.conf
         # Told why the log can't be written, "" once it can again; it may switch the log off
@@ -247,6 +248,11 @@ class Turns:
         self.open()
         self._collect()
         self.wake()
+
+    async def wait_written(self) -> None:
+        """Return when a reply leaves no earlier than what it speaks of is stored: if need be, when trouble is over."""
+        while self.trouble:
+            await self._healed.wait()
 
     def take_records(self) -> list[Record]:
         """What is still to be stored after the loop has ended."""
@@ -362,7 +368,7 @@ class Turns:
         self.on_trouble(reason)
         if not self.log.stores:
             return
-        self.trouble = reason
+        self.trouble, self._healed = reason, trio.Event()
         self._held_since_ms = self.clock.now_ms()
         effects.absorb(self._take())
         self.broker.freeze()
@@ -398,6 +404,7 @@ class Turns:
             effects.frames = []
         self.broker.thaw()
         self.trouble = ""
+        self._healed.set()
         self.on_trouble("")
         held, self._held = self._held, []
         for client in held:

@@ -62,7 +62,7 @@ class Asking:
         return self.client.proto
 
     async def ask(self, command: cmd.Command) -> Any:
-        """Give a piece to the broker and wait for its reply; a failure ends the whole."""
+        """Give a piece to the broker and wait for its reply, and for a log that fails; a failure ends the whole."""
         shell, clients = self.shell, self.shell.clients
         if shell.turns.trouble and not only_reads(command):
             raise unwritten(shell)
@@ -71,10 +71,9 @@ class Asking:
         id_, answered = clients.new_id(), trio.Event()
         replies: list[Reply] = []
 
-        def hear(_id: ClientId, reply: Reply) -> Client:
+        def hear(_id: ClientId, reply: Reply) -> None:
             replies.append(reply)
             answered.set()
-            return self.client
 
         clients.listen_to(id_, hear)
         try:
@@ -87,6 +86,8 @@ class Asking:
                 shell.broker.disconnect(id_)
         if isinstance(replies[0], Failure):
             raise CommandError(replies[0].text, replies[0].code)
+        if not only_reads(command):
+            await shell.turns.wait_written()
         return replies[0]
 
 

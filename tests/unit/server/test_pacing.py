@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import errno
+from typing import TYPE_CHECKING
+
 import pytest
 import trio
 
 from disque.server import pacing
+from tests.unit.server.test_loop import FullLog
 from tests.unit.server.world import Peer, World, running
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from disque.core.ready import Record
 
 
 @pytest.fixture(autouse=True)
@@ -239,3 +248,63 @@ async def test_a_log_that_can_t_be_written_ends_a_command_between_its_pieces() -
         with pytest.raises(Exception, match="Errors writing to the AOF file: no space"):
             await asking.ask(pacing.cmd.AckJob(tuple(map(pacing.cmd.JobId, ids))))
         world.turns.trouble = ""
+
+
+class FillingLog(FullLog):
+    """A log whose disk is full after so many writes more; None: it isn't."""
+
+    writes_left: int | None = None
+
+    def write(self, records: Sequence[Record]) -> bool:
+        """Take them, or nothing of them."""
+        if self.writes_left is not None:
+            self.write_errno = 0 if self.writes_left > 0 else errno.ENOSPC
+            self.writes_left -= 1
+        return super().write(records)
+
+    def heal(self) -> None:
+        """There is room again."""
+        self.writes_left, self.write_errno, self.sync_errno = None, 0, 0
+
+
+async def expect_silence(peer: Peer) -> None:
+    with trio.move_on_after(0.3):
+        await peer.read(1)
+        pytest.fail("a reply came though nothing was stored")
+
+
+@pytest.mark.parametrize("writes", [0, 1, 2, None])
+async def test_counts_wait_for_the_log_that_is_to_hold_what_they_speak_of(
+    writes: int | None,
+) -> None:
+    log = FillingLog()
+    async with running(log) as world:
+        peer, reader = world.connect(), world.connect()
+        ids = await add(peer, 9)
+        log.writes_left, log.sync_errno = writes, 0 if writes is not None else errno.EIO
+        await peer.send(command(b"ACKJOB", *ids) + command(b"QLEN", b"q"))
+        await expect_silence(peer)
+        assert world.turns.trouble
+        await reader.ask(b"QLEN none\r\n", b":0\r\n")
+        await reader.send(command(b"JSCAN", b"BUSYLOOP"))
+        assert (await read(reader))[0] == b"0"  # type: ignore[index]
+        log.heal()
+        assert await read(peer) == 9
+        assert await read(peer) == 0
+
+
+@pytest.mark.parametrize("writes", [0, 1, 2])
+async def test_jobs_given_while_the_log_fails_are_given_once_it_can_be_written(writes: int) -> None:
+    log = FillingLog()
+    async with running(log) as world:
+        peer = world.connect()
+        bodies = [b"%d" % number for number in range(8)]
+        for body in bodies:
+            await peer.send(command(b"ADDJOB", b"q", body, b"0", b"RETRY", b"0"))
+            await peer.read_line()
+        log.writes_left = writes
+        await peer.send(command(b"GETJOB", b"COUNT", b"8", b"FROM", b"q"))
+        await expect_silence(peer)
+        assert world.turns.trouble
+        log.heal()
+        assert [job[2] for job in await read(peer)] == bodies  # type: ignore[attr-defined]
