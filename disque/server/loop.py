@@ -374,7 +374,10 @@ class Turns:
         self.broker.freeze()
         self._effects = effects.split_membership()
         held = {
-            client.id: client for client, data, is_claim in effects.outgoing if data and is_claim
+            client.id: client
+            for client, data, is_claim in effects.outgoing
+            # Behind an open slot there may be a reply that was given
+            if is_claim and (data or client.slots)
         }
         self._held = list(held.values())
         for client in self._held:

@@ -276,6 +276,25 @@ async def test_addjob_that_waits_when_the_log_fails_says_that_its_outcome_is_unk
         await adder.expect(MISCONF.removesuffix(b"\r\n") + text)
 
 
+async def test_addjob_behind_one_that_waits_is_answered_no_earlier_than_it_is_stored() -> None:
+    log = FullLog()
+    async with running(log) as world:
+        adder = world.connect()
+        await adder.ask(b"QLEN q\r\n", b":0\r\n")
+        (waiting,) = world.clients.by_id.values()
+        wait = world.clients.open_slot(waiting, world.clients.new_id())
+        wait.client.wait_for(wait, is_alone=False)  # as an ADDJOB that waits for its copies
+        log.write_errno = errno.ENOSPC
+        await adder.send(ADD)
+        with trio.move_on_after(0.3):
+            await adder.read(1)
+            pytest.fail("a reply came though nothing was stored")
+        log.write_errno = 0
+        assert (await adder.read_line()).startswith(MISCONF.removesuffix(b"\r\n"))
+        assert (await adder.read_line()).startswith(b"+D-")
+        assert log.stored.count("job") == 1
+
+
 async def test_unsafe_log_holds_turns_that_store_nothing() -> None:
     log = FullLog()
     async with running(log) as world:
