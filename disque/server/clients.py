@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from disque.core.ready import ClientId
+from disque.core.ready import ClientId, Failure
 from disque.errors import ProtocolError
 from disque.resp import encoder
 from disque.resp.decoder import BufferLimitError, Decoder
@@ -158,14 +158,18 @@ class Clients:
 
     def fail_waiting(self, reason: str) -> None:
         """The log can't be written: who waits for the broker waits no longer."""
+        broker = self.turns.broker
         for slot in list(self._slots.values()):
             if slot.is_waiting and not slot.is_shells:
-                self.turns.broker.disconnect(slot.id)
+                broker.disconnect(slot.id)
                 doubt = "" if slot.is_alone else UNKNOWN_OUTCOME
                 self.fill(slot, encoder.error("MISCONF", f"{UNWRITTEN}: {reason}{doubt}"))
-        for client in list(self.by_id.values()):
-            if client.dialect is not None:
-                client.dialect.fail_waiting(client, reason)
+        failure = Failure("MISCONF", f"{UNWRITTEN}: {reason}")
+        for id_, hearer in list(self._hearers.items()):
+            if broker.engine.is_waiting(id_):
+                broker.disconnect(id_)
+                if (client := hearer(id_, failure)) is not None:
+                    self.turns.end(client)
 
     def run(self, client: Client) -> bool:
         """Run what a client has sent until a command must wait; True if there may be more."""

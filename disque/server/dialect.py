@@ -47,10 +47,6 @@ class Dialect(Protocol):
         """Carry out what replies of the broker have led to."""
         ...
 
-    def fail_waiting(self, client: Client, reason: str) -> None:
-        """The log can't be written: what the client waits for has failed."""
-        ...
-
     def part(self, client: Client) -> None:
         """The connection ends: take back what waits, and give back what it has."""
         ...

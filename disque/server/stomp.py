@@ -138,16 +138,6 @@ class Stomp:
         if talk is not None:
             self._carry_out(talk)
 
-    def fail_waiting(self, client: Client, reason: str) -> None:
-        """The log can't be written: what waits has failed; fetches are tried again later."""
-        talk = self._talks.get(client.id)
-        if talk is None:
-            return  # it has parted, and its socket is still open
-        for id_ in talk.session.outbox.waiting():
-            if self._take_back(id_):
-                talk.session.replied(id_, _unwritten(reason), self._shell.clock.now_ms())
-        self._say(talk)
-
     def part(self, client: Client) -> None:
         """The connection ends: SENDs without their copies are taken back, what it held goes back into the queues."""
         talk = self._talks[client.id]
@@ -260,7 +250,7 @@ class Stomp:
         if turns.is_loading or self._shell.broker.is_returning:
             return Failure("LOADING", LOADING_TEXT)
         if turns.trouble and not isinstance(command, CountReached | Attend):
-            return _unwritten(turns.trouble)
+            return Failure("MISCONF", f"{UNWRITTEN}: {turns.trouble}")
         if isinstance(command, AddJob) and self._shell.broker.engine.is_out_of_memory():
             return Failure("OOM", OOM_TEXT)
         return None
@@ -318,7 +308,3 @@ class Stomp:
         self._shell.turns.open()
         self._carry_out(talk)
         self._shell.turns.end(client)
-
-
-def _unwritten(reason: str) -> Failure:
-    return Failure("MISCONF", f"{UNWRITTEN}: {reason}")

@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from disque.server import pacing
-from tests.unit.server.test_loop import FullLog
+from tests.unit.server.test_loop import ADD, MISCONF, FullLog
 from tests.unit.server.world import Peer, World, running
 
 if TYPE_CHECKING:
@@ -308,3 +308,18 @@ async def test_jobs_given_while_the_log_fails_are_given_once_it_can_be_written(w
         assert world.turns.trouble
         log.heal()
         assert [job[2] for job in await read(peer)] == bodies  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("count", [b"3", b"4"])
+async def test_who_waits_for_many_when_the_log_fails_is_told_so(count: bytes) -> None:
+    log = FullLog()
+    async with running(log) as world:
+        waiting, writer = world.connect(), world.connect()
+        await waiting.send(command(b"GETJOB", b"COUNT", count, b"FROM", b"none"))
+        await trio.testing.wait_all_tasks_blocked()
+        log.write_errno = errno.ENOSPC
+        await writer.send(ADD)
+        await waiting.expect(MISCONF)
+        await waiting.ask(b"QLEN none\r\n", b":0\r\n")
+        assert not world.clients._hearers
+        assert not world.broker.engine.state.getting
