@@ -45,7 +45,7 @@ def in_pieces(shell: Shell, client: Client, command: cmd.Command) -> Later | Non
     # A client that has gone gets no jobs; what it said of jobs counts
     return Later(
         lambda: pace[1](Asking(shell, client), command),
-        is_abandonable=isinstance(command, cmd.GetJob),
+        ends_with_client=isinstance(command, cmd.GetJob),
     )
 
 
@@ -64,20 +64,25 @@ class Asking:
     async def ask(self, command: cmd.Command) -> Any:
         """Give a piece to the broker and wait for its reply, and for a log that fails; a failure ends the whole."""
         shell, clients = self.shell, self.shell.clients
-        if shell.turns.trouble and not only_reads(command):
-            raise unwritten(shell)
         while shell.broker.is_returning:
             await trio.sleep(_WAIT_S)
+        await trio.lowlevel.checkpoint_if_cancelled()
+        if shell.turns.trouble and not only_reads(command):
+            raise unwritten(shell)
         id_, answered = clients.new_id(), trio.Event()
         replies: list[Reply] = []
 
         def hear(_id: ClientId, reply: Reply) -> None:
+            self.client.is_abandonable = False
             replies.append(reply)
             answered.set()
 
         clients.listen_to(id_, hear)
         try:
-            shell.broker.command(id_, command)
+            if not shell.broker.command(id_, command) and isinstance(command, cmd.GetJob):
+                # There is nothing yet: who has ended its side waits no longer
+                self.client.is_abandonable = True
+                self.client.made_room()
             shell.turns.wake()
             await answered.wait()
         finally:

@@ -44,7 +44,7 @@ class Later:
     """An answer that is still to be found; the client's further commands wait for it."""
 
     find: Callable[[], Awaitable[Answer]]
-    is_abandonable: bool = False  # it ends with its client
+    ends_with_client: bool = False  # nobody looks for it any more
 
 
 @value
@@ -106,9 +106,9 @@ class Shell:
         slot = self.clients.open_slot(client, self.clients.new_id())
         slot.is_shells = True
         slot.is_read = is_read
-        if later.is_abandonable:
+        if later.ends_with_client:
             slot.scope = trio.CancelScope()
-        client.wait_for(slot, is_alone=True, is_abandonable=later.is_abandonable)
+        client.wait_for(slot, is_alone=True)
         self.nursery.start_soon(self._find, slot, later)
 
     async def _find(self, slot: Slot, later: Later) -> None:

@@ -120,6 +120,20 @@ async def test_a_client_that_waits_for_many_and_goes_gets_none() -> None:
         assert not world.clients._hearers
 
 
+@pytest.mark.parametrize("count", [b"3", b"4", b"50"])
+async def test_a_client_that_ends_its_side_gets_the_jobs_that_are_there(count: bytes) -> None:
+    async with running() as world:
+        peer, ending, empty = world.connect(), world.connect(), world.connect()
+        ids = await add(peer, 8)
+        await ending.send(command(b"GETJOB", b"COUNT", count, b"FROM", b"q"))
+        await ending.stream.send_eof()
+        assert len(await read(ending)) == min(int(count), len(ids))  # type: ignore[arg-type]
+        await ending.expect_end()
+        await empty.send(command(b"GETJOB", b"COUNT", count, b"FROM", b"none"))
+        await empty.stream.send_eof()
+        await empty.expect_end()
+
+
 @pytest.mark.parametrize(
     "words", [[b"BUSYLOOP"], [b"COUNT", b"1000"], [b"REPLY", b"id", b"COUNT", b"11"]]
 )
