@@ -181,7 +181,7 @@ class Client:
         self.heard: deque[tuple[bytes, ...]] = deque()
         self.backlog: deque[memoryview] = deque()
         self.heard_bytes = self.backlog_bytes = 0
-        self.kept_bytes = 0  # what its dialect keeps for it
+        self.kept_bytes = 0  # what its dialect keeps for it, or has gathered of a long answer
         self.out_limit_bytes = OUT_CAP_BYTES
         self.is_over = False  # it was dropped because it left more than that unread
         self.over_soft_since_ms: int | None = None

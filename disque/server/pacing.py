@@ -42,11 +42,20 @@ def in_pieces(shell: Shell, client: Client, command: cmd.Command) -> Later | Non
     pace = _PACES.get(type(command))
     if pace is None or not pace[0](command):
         return None
-    # A client that has gone gets no jobs; what it said of jobs counts
+    # What a client that has gone said of jobs counts; it gets none, and reads nothing
     return Later(
-        lambda: pace[1](Asking(shell, client), command),
-        ends_with_client=isinstance(command, cmd.GetJob),
+        lambda: _carry_out(pace[1], Asking(shell, client), command),
+        ends_with_client=pace is not _OF_IDS,
     )
+
+
+async def _carry_out(
+    steps: Callable[[Asking, Any], Awaitable[Answer]], asking: Asking, command: cmd.Command
+) -> Answer:
+    try:
+        return await steps(asking, command)
+    finally:
+        asking.client.kept_bytes = 0
 
 
 @attrs.frozen
@@ -127,7 +136,7 @@ async def _unsubscribe(asking: Asking, command: cmd.Unsubscribe) -> Answer:
 
 
 async def _count_subscriptions(asking: Asking, command: cmd.NumSub) -> Answer:
-    found = Elements(asking.proto)
+    found = Elements(asking.client)
     for first in range(0, len(command.channels), PIECE):
         found.add(await asking.ask(cmd.NumSub(command.channels[first : first + PIECE])))
     return found.array()
@@ -135,7 +144,7 @@ async def _count_subscriptions(asking: Asking, command: cmd.NumSub) -> Answer:
 
 async def _get(asking: Asking, command: cmd.GetJob) -> Answer:
     """Who has got some doesn't wait for more."""
-    found = Elements(asking.proto)
+    found = Elements(asking.client)
     piece = attrs.evolve(command, count=PIECE)
     while found.count < command.count:
         piece = attrs.evolve(piece, count=min(PIECE, command.count - found.count))
@@ -149,7 +158,7 @@ async def _get(asking: Asking, command: cmd.GetJob) -> Answer:
 
 async def _scan(asking: Asking, command: cmd.QScan | cmd.JScan) -> Answer:
     """From the cursor on, as many as are asked for."""
-    found = Elements(asking.proto)
+    found = Elements(asking.client)
     cursor, step = command.cursor, SHOWN if command.is_full else SCANNED
     most = command.count
     async with asking.shell.long_scans:
@@ -172,7 +181,7 @@ async def _scan(asking: Asking, command: cmd.QScan | cmd.JScan) -> Answer:
 
 async def _peek(asking: Asking, command: cmd.QPeek) -> Answer:
     """From one end on."""
-    found = Elements(asking.proto)
+    found = Elements(asking.client)
     sign = 1 if command.count > 0 else -1
     while found.count < abs(command.count):
         count = min(LOOKED_AT, abs(command.count) - found.count)
@@ -187,14 +196,16 @@ async def _peek(asking: Asking, command: cmd.QPeek) -> Answer:
 class Elements:
     """Of an array, joined piece by piece: a million little ones at the end would hold others up."""
 
-    proto: Protocol
+    client: Client  # for whom it holds them: see clients-memory-max
     count: int = 0
     _pieces: list[bytes] = attrs.Factory(list)
 
     def add(self, elements: Sequence[Reply]) -> None:
         """Some more."""
         self.count += len(elements)
-        self._pieces.append(b"".join([render(each, self.proto) for each in elements]))
+        proto = self.client.proto
+        self._pieces.append(b"".join([render(each, proto) for each in elements]))
+        self.client.kept_bytes += len(self._pieces[-1])
 
     def array(self, before: bytes = b"") -> Verbatim:
         """All of them, after what comes before."""

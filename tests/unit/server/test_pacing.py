@@ -337,3 +337,47 @@ async def test_who_waits_for_many_when_the_log_fails_is_told_so(count: bytes) ->
         await waiting.ask(b"QLEN none\r\n", b":0\r\n")
         assert not world.clients._hearers
         assert not world.broker.engine.state.getting
+
+
+async def until_gone(world: World, count: int) -> None:
+    while len(world.clients.by_id) > count:
+        await trio.sleep(0.001)
+
+
+async def test_long_reads_and_subscriptions_end_with_their_client() -> None:
+    async with running() as world:
+        peer, scanning = world.connect(), world.connect()
+        names = [b"c%d" % number for number in range(600)]
+        await peer.send(command(b"SUBSCRIBE", *names))
+        while not world.broker.engine.state.topics.size:
+            await trio.lowlevel.checkpoint()
+        for number in (1, 2):
+            world.shell.long_scans.acquire_on_behalf_of_nowait(number)
+        await scanning.send(command(b"JSCAN", b"BUSYLOOP"))
+        while not world.shell.long_scans.statistics().tasks_waiting:
+            await trio.lowlevel.checkpoint()
+        for client in list(world.clients.by_id.values()):
+            client.die()
+        await until_gone(world, 0)
+        await trio.testing.wait_all_tasks_blocked()
+        assert world.shell.long_scans.statistics().tasks_waiting == 0
+        assert world.broker.engine.state.topics.size == 0
+        assert not world.clients._hearers
+
+
+async def test_what_is_gathered_for_a_client_counts_as_held_for_it() -> None:
+    async with running() as world:
+        peer = world.connect()
+        await add(peer, 100)
+        (client,) = world.clients.by_id.values()
+        for words in ((b"QPEEK", b"q", b"100"), (b"JSCAN", b"BUSYLOOP", b"REPLY", b"all")):
+            await peer.send(command(*words))
+            most = 0
+            while not client.waits:
+                await trio.lowlevel.checkpoint()
+            while client.waits:
+                most = max(most, client.held_bytes)
+                await trio.lowlevel.checkpoint()
+            assert most > 3_000
+            await read(peer)
+            assert client.held_bytes == 0
