@@ -33,7 +33,7 @@ from disque.server.pubsub import (
 from disque.server.render import Answer, Pairs, Verbatim
 from disque.server.shell import Forward, Later
 from disque.server.slowlog import slowlog
-from disque.server.table import COMMANDS, CommandSpec, wrong_count
+from disque.server.table import COMMANDS, NAME_BYTES_SHOWN, CommandSpec, wrong_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 OK = Status(b"OK")
 NOTHING = Verbatim(b"")
+INFO_NAMES_MAX = 1_024  # of COMMAND INFO: some 5 ms
 _SYNTAX = "syntax error"
 
 
@@ -118,7 +119,7 @@ def _hello_options(args: list[bytes]) -> tuple[tuple[bytes, bytes] | None, bytes
             name = args[at + 1]
             at += 2
         else:
-            text = args[at].decode("utf-8", "surrogateescape")
+            text = args[at][:NAME_BYTES_SHOWN].decode("utf-8", "surrogateescape")
             raise CommandError(f"Syntax error in HELLO option '{text}'")
     return credentials, name
 
@@ -144,6 +145,8 @@ def command(shell: Shell, client: Client, args: list[bytes]) -> Answer:
     if word == b"count" and len(args) == 1:
         return len(COMMANDS)
     if word == b"info" and len(args) > 1:
+        if len(args) - 1 > INFO_NAMES_MAX:
+            raise CommandError(f"COMMAND INFO takes at most {INFO_NAMES_MAX} names")
         found = [COMMANDS.get(name.lower()) for name in args[1:]]
         return [_command_entry(spec, client.proto) if spec else None for spec in found]
     raise CommandError("Unknown subcommand or wrong number of arguments.")

@@ -5,34 +5,39 @@ Texts and forms: reference 1.16; SETINFO and ID are what today's Redis clients a
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
+
+import trio
 
 from disque.core.integers import parse_int
 from disque.core.ready import Status
 from disque.errors import CommandError
 from disque.server.render import Verbatim
+from disque.server.shell import Later
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable
 
     from disque.server.connection import Client
     from disque.server.render import Answer
     from disque.server.shell import Shell
 
+PIECE = 100  # connections that are listed, or ended, in a row: some ms
 OK = Status(b"OK")
 NOTHING = Verbatim(b"")
 PAUSE_MS_MAX = 86_400_000  # a day; longer is surely a mistake in the unit
+NAME_BYTES_MAX = 1_024  # of a connection's name, which is kept as long as the connection
+_NAME_CHARACTERS = bytes(range(33, 127))
+_T = TypeVar("_T")
 _SYNTAX = "syntax error"
 _USAGE = "Syntax error, try CLIENT (LIST | KILL ip:port | GETNAME | SETNAME connection-name)"
 
 
-def client_(shell: Shell, client: Client, args: list[bytes]) -> Answer:
+def client_(shell: Shell, client: Client, args: list[bytes]) -> Answer | Later:
     """`CLIENT LIST | ID | GETNAME | SETNAME | SETINFO | KILL | PAUSE | REPLY`."""
     match args[0].lower(), len(args):
         case b"list", 1:
-            now_ms = shell.clock.now_ms()
-            lines = [client_line(each, now_ms) for each in shell.clients.by_id.values()]
-            return "".join(lines).encode("utf-8", "surrogateescape")
+            return _list(shell)
         case b"id", 1:
             return client.id
         case b"getname", 1:
@@ -56,7 +61,9 @@ def client_(shell: Shell, client: Client, args: list[bytes]) -> Answer:
 
 def check_name(name: bytes) -> None:
     """CommandError if a connection can't be called so."""
-    if any(not 33 <= char <= 126 for char in name):
+    if len(name) > NAME_BYTES_MAX:
+        raise CommandError(f"Client names have {NAME_BYTES_MAX} bytes at most, not {len(name)}")
+    if name.translate(None, _NAME_CHARACTERS):
         text = "Client names cannot contain spaces, newlines or special characters."
         raise CommandError(text)
 
@@ -85,6 +92,33 @@ def client_line(client: Client, now_ms: int) -> str:
     )
 
 
+def _list(shell: Shell) -> Answer | Later:
+    """`LIST`: a line each, as they are when their turn comes."""
+    clients, now_ms = list(shell.clients.by_id.values()), shell.clock.now_ms()
+
+    def joined(lines: list[str]) -> Answer:
+        return "".join(lines).encode("utf-8", "surrogateescape")
+
+    return _of_each(clients, lambda each: client_line(each, now_ms), joined)
+
+
+def _of_each(
+    clients: list[Client], act: Callable[[Client], _T], answer: Callable[[list[_T]], Answer]
+) -> Answer | Later:
+    """What is answered when something was done with each; in pieces if there are many."""
+    if len(clients) <= PIECE:
+        return answer([act(each) for each in clients])
+
+    async def find() -> Answer:
+        found: list[_T] = []
+        for first in range(0, len(clients), PIECE):
+            await trio.lowlevel.checkpoint()
+            found += [act(each) for each in clients[first : first + PIECE]]
+        return answer(found)
+
+    return Later(find)
+
+
 def _set_reply(client: Client, word: bytes) -> Answer:
     """`REPLY ON | OFF | SKIP`: OFF and SKIP aren't answered themselves."""
     if word not in (b"on", b"off", b"skip"):
@@ -110,17 +144,16 @@ def _pause(shell: Shell, raw: bytes) -> Answer:
     return OK
 
 
-def _kill_at(shell: Shell, client: Client, address: bytes) -> Answer:
+def _kill_at(shell: Shell, client: Client, address: bytes) -> Answer | Later:
     """`KILL <address>`, the old form."""
     wanted = address.decode("utf-8", "surrogateescape")
     found = [each for each in shell.clients.by_id.values() if each.address == wanted]
     if not found:
         raise CommandError("No such client")
-    _kill(client, found)
-    return OK
+    return _kill(client, found, lambda _: OK)
 
 
-def _kill_some(shell: Shell, client: Client, args: list[bytes]) -> Answer:
+def _kill_some(shell: Shell, client: Client, args: list[bytes]) -> Answer | Later:
     """`KILL [ID n] [TYPE normal] [ADDR a] [SKIPME yes|no]`: how many there were."""
     found: list[Client] = list(shell.clients.by_id.values())
     is_sparing = True
@@ -146,14 +179,12 @@ def _kill_some(shell: Shell, client: Client, args: list[bytes]) -> Answer:
                 raise CommandError(_SYNTAX)
     if is_sparing:
         found = [each for each in found if each is not client]
-    _kill(client, found)
-    return len(found)
+    return _kill(client, found, len)
 
 
-def _kill(client: Client, found: Iterable[Client]) -> None:
-    """End connections; the one that asks is answered first."""
-    for each in found:
-        if each is client:
-            each.close_soon()
-        else:
-            each.die()
+def _kill(
+    client: Client, found: list[Client], answer: Callable[[list[None]], Answer]
+) -> Answer | Later:
+    """End connections; the one that asks is the last, and answered first: nothing waits between both."""
+    found.sort(key=lambda each: each is client)
+    return _of_each(found, lambda each: each.close_soon() if each is client else each.die(), answer)

@@ -15,7 +15,7 @@ from disque.errors import CommandError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-NAME_BYTES_SHOWN = 128  # of an unknown command's name, in the error that says so
+NAME_BYTES_SHOWN = 128  # of an unknown name or option, in the error that says so
 
 
 @attrs.frozen

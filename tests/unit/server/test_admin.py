@@ -26,11 +26,20 @@ CLIENT_SYNTAX = "Syntax error, try CLIENT (LIST | KILL ip:port | GETNAME | SETNA
         ("SHUTDOWN REWRITE-AOF x", "ERR syntax error"),
         ("COMMAND X", "ERR Unknown subcommand or wrong number of arguments."),
         ("COMMAND INFO", "ERR Unknown subcommand or wrong number of arguments."),
+        ("COMMAND INFO" + 1_025 * " x", "ERR COMMAND INFO takes at most 1024 names"),
         ("CLIENT X", f"ERR {CLIENT_SYNTAX}"),
         ("CLIENT MAINT_NOTIFICATIONS ON", f"ERR {CLIENT_SYNTAX}"),
         (
             'CLIENT SETNAME "a b"',
             "ERR Client names cannot contain spaces, newlines or special characters.",
+        ),
+        (
+            f"CLIENT SETNAME {1_025 * 'a'}",
+            "ERR Client names have 1024 bytes at most, not 1025",
+        ),
+        (
+            f"HELLO 3 SETNAME {1_025 * 'a'}",
+            "ERR Client names have 1024 bytes at most, not 1025",
         ),
         ("CONFIG X", "ERR CONFIG subcommand must be one of GET, SET, RESETSTAT, REWRITE"),
         ("CONFIG Get", "ERR Wrong number of arguments for CONFIG Get"),
@@ -44,6 +53,7 @@ CLIENT_SYNTAX = "Syntax error, try CLIENT (LIST | KILL ip:port | GETNAME | SETNA
         ("HELLO 1", "NOPROTO unsupported protocol version"),
         ("HELLO 4 NONSENSE", "NOPROTO unsupported protocol version"),
         ("HELLO 3 NONSENSE", "ERR Syntax error in HELLO option 'NONSENSE'"),
+        ("HELLO 3 " + 129 * "x", f"ERR Syntax error in HELLO option '{128 * 'x'}'"),
         ("HELLO 3 AUTH default", "ERR Syntax error in HELLO option 'AUTH'"),
         ("HELLO 3 SETNAME", "ERR Syntax error in HELLO option 'SETNAME'"),
         (

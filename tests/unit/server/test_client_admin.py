@@ -8,6 +8,7 @@ import pytest
 import trio
 import trio.testing
 
+from disque.server import client_admin
 from tests.unit.server.world import World, running
 
 USAGE = "Syntax error, try CLIENT (LIST | KILL ip:port | GETNAME | SETNAME connection-name)"
@@ -114,3 +115,22 @@ async def test_flags_of_the_list() -> None:
             (b"c:1", b"N"),
         ]
         assert re.findall(rb"cmd=(\w+)\n", text) == [b"getjob", b"monitor", b"client"]
+
+
+async def test_many_are_listed_and_ended_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_admin, "PIECE", 2)
+    async with running() as world:
+        asking, *others = [world.connect() for _ in range(6)]
+        await asking.send(b"CLIENT LIST\r\n")
+        text = await asking.read(int((await asking.read_line())[1:]) + 2)
+        assert re.findall(rb"id=(\d+) ", text) == [b"%d" % number for number in range(1, 7)]
+        await asking.send(b"CLIENT KILL TYPE normal SKIPME no\r\nPING\r\n")
+        open_counts = set()
+        while world.clients.by_id:
+            await trio.lowlevel.checkpoint()
+            open_counts.add(sum(not each.is_closing for each in world.clients.by_id.values()))
+        assert {4, 2} <= open_counts
+        await asking.expect(b":6\r\n")
+        await asking.expect_end()
+        for other in others:
+            await other.expect_end()
