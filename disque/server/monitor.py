@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING
 
 from disque.resp.inline import quote_word
 from disque.server.config import DIRECTIVES
+from disque.server.slowlog import cut
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 MONITOR_OUT_MAX = 64 << 20  # bytes that a monitor may leave unread before it is dropped
+WORDS_MAX = 64  # of a command that are shown, lest others wait for the quoting of large ones
+WORD_BYTES_MAX = 1_024
 _HIDDEN = b"(redacted)"
 _SECRET_DIRECTIVES = frozenset(
     name.encode() for name, directive in DIRECTIVES.items() if directive.is_secret
@@ -23,7 +26,8 @@ _SECRET_DIRECTIVES = frozenset(
 def monitor_line(wall_ns: int, peer: str, words: Sequence[bytes]) -> bytes:
     """`+<seconds>.<microseconds> [peer] "WORD" ...`."""
     seconds, microseconds = divmod(wall_ns // 1000, 1_000_000)
-    said = b" ".join(map(quote_word, words))
+    shown = cut(words, count_max=WORDS_MAX, bytes_max=WORD_BYTES_MAX)
+    said = b" ".join(map(quote_word, shown))
     host = peer.encode("utf-8", "surrogateescape")
     return b"+%d.%06d [%b] %b\r\n" % (seconds, microseconds, host, said)
 

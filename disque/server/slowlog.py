@@ -52,20 +52,22 @@ class SlowLog:
         """Keep a command if it was slow enough."""
         if self.threshold_us < 0 or usec < self.threshold_us:
             return
-        self.entries.append(Entry(self._next_id, at_s, usec, _cut(words)))
+        shown = cut(words, count_max=ARGUMENTS_MAX, bytes_max=ARGUMENT_BYTES_MAX)
+        self.entries.append(Entry(self._next_id, at_s, usec, shown))
         self._next_id += 1
 
 
-def _cut(words: Sequence[bytes]) -> tuple[bytes, ...]:
-    kept = [_cut_word(word) for word in words[:ARGUMENTS_MAX]]
-    if len(words) > ARGUMENTS_MAX:
-        kept[-1] = b"... (%d more arguments)" % (len(words) - ARGUMENTS_MAX + 1)
+def cut(words: Sequence[bytes], *, count_max: int, bytes_max: int) -> tuple[bytes, ...]:
+    """The first words of a command, and of each its beginning; what is left out is counted in its place."""
+    kept = [_cut_word(word, bytes_max) for word in words[:count_max]]
+    if len(words) > count_max:
+        kept[-1] = b"... (%d more arguments)" % (len(words) - count_max + 1)
     return tuple(kept)
 
 
-def _cut_word(word: bytes) -> bytes:
-    more = len(word) - ARGUMENT_BYTES_MAX
-    return word if more <= 0 else word[:ARGUMENT_BYTES_MAX] + b"... (%d more bytes)" % more
+def _cut_word(word: bytes, bytes_max: int) -> bytes:
+    more = len(word) - bytes_max
+    return word if more <= 0 else word[:bytes_max] + b"... (%d more bytes)" % more
 
 
 def slowlog(shell: Shell, _: Client, args: list[bytes]) -> Answer:

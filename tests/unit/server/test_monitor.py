@@ -19,6 +19,14 @@ def test_line_has_seconds_microseconds_peer_and_quoted_words() -> None:
     assert line == b'+1234567890.000042 [127.0.0.1:9] "PING" "a\\"\\\\\\n\\x00\\xff b"\r\n'
 
 
+def test_line_is_short_however_large_the_command_is() -> None:
+    line = monitor_line(0, "h", [b"ADDJOB", b"q", b"b" * 1_027, *[b"x"] * 1_000])
+    words = line.split(b"] ")[1]
+    assert words.startswith(b'"ADDJOB" "q" "%b... (3 more bytes)" "x" "x"' % (b"b" * 1_024))
+    assert words.endswith(b'"x" "... (940 more arguments)"\r\n')
+    assert words.count(b'"') == 2 * 64
+
+
 @pytest.mark.parametrize(
     ("name", "words", "shown"),
     [
