@@ -11,6 +11,7 @@ from disque.core import commands as cmd
 from disque.core import merge
 from disque.core import messages as msg
 from disque.core.copies import (
+    body_size,
     claim_copy,
     end_absence,
     free_body,
@@ -286,22 +287,27 @@ def end_get(state: State, wait: GetWait) -> None:
 
 
 def get_jobs(state: State, client: ClientId, command: cmd.GetJob) -> None:
-    """GETJOB: one job a queue a round, until `count` or a round without any; else wait (reference 1.2)."""
-    count, with_counters = command.count, command.with_counters
+    """GETJOB: one job a queue a round, until `count`, a full answer, or a round without any; else wait (reference 1.2).
+
+    A queue that had none isn't asked in later rounds: of five thousand one may be full.
+    """
+    count, bytes_max = command.count, state.limits.answer_bytes_max
     deliveries: list[Reply] = []
+    size = 0
     queues = [queue_of(state, name) for name in command.queues]
-    is_progress = True
-    while is_progress and len(deliveries) < count:
-        is_progress = False
-        for queue in queues:
+    giving = queues
+    while giving and len(deliveries) < count and size < bytes_max:
+        asked, giving = giving, []
+        for queue in asked:
             job = None if queue.is_paused_out else next_job(state, queue)
             if job is None:
                 continue
-            deliveries.append(dispatch(state, job, with_counters=with_counters))
-            is_progress = True
+            size += body_size(job)
+            deliveries.append(dispatch(state, job, with_counters=command.with_counters))
+            giving.append(queue)
             if queue.jobs.first() is None:
                 state.hungry.setdefault(queue.name, False)
-            if len(deliveries) == count:
+            if len(deliveries) == count or size >= bytes_max:
                 break
     if deliveries:
         reply(state, client, deliveries)

@@ -105,6 +105,8 @@ class Limits:
     wakeups_a_turn: int = 500  # timers fired in one advance: some 20 us each
     message_entries_max: int = 500  # entries of one bus message
     message_bytes_max: int = 1 << 20  # a message is closed when its bodies reach this
+    # GETJOB, QPEEK and JSCAN give no more jobs once their bodies reach this: some 20 ms to put them in order
+    answer_bytes_max: int = 16 << 20
 
     def retry_default_ms(self, ttl_ms: int) -> int:
         """RETRY of a job that was added without one: a tenth of its TTL in whole seconds, within bounds."""

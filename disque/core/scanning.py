@@ -13,6 +13,7 @@ from cluster.nodeid import NodeId
 from disque.core import commands as cmd
 from disque.core import merge
 from disque.core import messages as msg
+from disque.core.copies import body_size
 from disque.core.delivery import queue_of, serve
 from disque.core.introspection import PAUSE_NAMES, queue_fields, shown, state_name, status_of
 from disque.core.job import Job, Role
@@ -27,13 +28,19 @@ CURSOR_BITS = 32  # of a cursor, for the position; above them the scan's number
 
 
 def queue_peek(state: State, client: ClientId, command: cmd.QPeek) -> None:
-    """QPEEK: the next jobs of a queue here as `[queue, id, body]`; a negative count: from the other end."""
+    """QPEEK: the next jobs of a queue here as `[queue, id, body]`, until the answer is full; a negative count: from the
+    other end."""
     queue = state.queues.get(command.queue)
     found: list[Reply] = []
+    size = 0
     if queue is not None:
         jobs = iter(queue.jobs) if command.count > 0 else reversed(queue.jobs)
         end = command.skip + abs(command.count)
-        found += [[queue.name, job.id, job.body] for job in islice(jobs, command.skip, end)]
+        for job in islice(jobs, command.skip, end):
+            found.append([queue.name, job.id, job.body])
+            size += body_size(job)
+            if size >= state.limits.answer_bytes_max:
+                break
     reply(state, client, found)
 
 
@@ -64,6 +71,7 @@ def queue_scan(state: State, client: ClientId, command: cmd.QScan) -> None:
         command.count,
         snapshot,
         shown_queue,
+        lambda _: 0,
     )
 
 
@@ -94,7 +102,19 @@ def job_scan(state: State, client: ClientId, command: cmd.JScan) -> None:
             return None
         return shown(state, job) if command.is_full else Status(job.id)
 
-    _scan(state, client, "jobs", command.cursor, command.count, lambda: list(state.jobs), shown_job)
+    def size_of(name: bytes) -> int:
+        return body_size(state.jobs[JobId(name)]) if command.is_full else 0
+
+    _scan(
+        state,
+        client,
+        "jobs",
+        command.cursor,
+        command.count,
+        lambda: list(state.jobs),
+        shown_job,
+        size_of,
+    )
 
 
 def _is_in_state(job: Job, states: tuple[bytes, ...]) -> bool:
@@ -113,6 +133,7 @@ def _scan(
     count: int | None,
     snapshot: Callable[[], list[bytes] | list[JobId]],
     show: Callable[[bytes], Reply],
+    size_of: Callable[[bytes], int],
 ) -> None:
     number, position = cursor >> CURSOR_BITS, cursor & ((1 << CURSOR_BITS) - 1)
     scan = state.scans.pop(number, None)
@@ -121,11 +142,14 @@ def _scan(
         number, position, scan = state.scans_made, 0, Scan(kind, snapshot())
     end = len(scan.names) if count is None else min(len(scan.names), position + 10 * count)
     found: list[Reply] = []
-    while position < end and (count is None or len(found) < count):
-        each = show(scan.names[position])
+    left = state.limits.answer_bytes_max
+    while position < end and (count is None or (len(found) < count and left > 0)):
+        name = scan.names[position]
+        each = show(name)
         position += 1
         if each is not None:
             found.append(each)
+            left -= size_of(name)
     if position >= len(scan.names):
         number = position = 0
     else:

@@ -70,6 +70,11 @@ class Asking:
         """In which replies are spelled."""
         return self.client.proto
 
+    @property
+    def bytes_max(self) -> int:
+        """An answer with bodies is full once it has so many."""
+        return self.shell.broker.engine.state.limits.answer_bytes_max
+
     async def ask(self, command: cmd.Command) -> Any:
         """Give a piece to the broker and wait for its reply, and for a log that fails; a failure ends the whole."""
         shell, clients = self.shell, self.shell.clients
@@ -146,7 +151,7 @@ async def _get(asking: Asking, command: cmd.GetJob) -> Answer:
     """Who has got some doesn't wait for more."""
     found = Elements(asking.client)
     piece = attrs.evolve(command, count=PIECE)
-    while found.count < command.count:
+    while found.count < command.count and found.size < asking.bytes_max:
         piece = attrs.evolve(piece, count=min(PIECE, command.count - found.count))
         reply = await asking.ask(piece)
         if isinstance(reply, NilArray):
@@ -162,7 +167,7 @@ async def _scan(asking: Asking, command: cmd.QScan | cmd.JScan) -> Answer:
     cursor, step = command.cursor, SHOWN if command.is_full else SCANNED
     most = command.count
     async with asking.shell.long_scans:
-        while most is None or found.count < most:
+        while most is None or (found.count < most and found.size < asking.bytes_max):
             count = step if most is None else min(step, most - found.count)
             place, names = await asking.ask(attrs.evolve(command, cursor=cursor, count=count))
             found.add(names)
@@ -183,7 +188,7 @@ async def _peek(asking: Asking, command: cmd.QPeek) -> Answer:
     """From one end on."""
     found = Elements(asking.client)
     sign = 1 if command.count > 0 else -1
-    while found.count < abs(command.count):
+    while found.count < abs(command.count) and found.size < asking.bytes_max:
         count = min(LOOKED_AT, abs(command.count) - found.count)
         reply = await asking.ask(attrs.evolve(command, count=sign * count, skip=found.count))
         found.add(reply)
@@ -198,14 +203,17 @@ class Elements:
 
     client: Client  # for whom it holds them: see clients-memory-max
     count: int = 0
+    size: int = 0  # bytes
     _pieces: list[bytes] = attrs.Factory(list)
 
     def add(self, elements: Sequence[Reply]) -> None:
         """Some more."""
         self.count += len(elements)
         proto = self.client.proto
-        self._pieces.append(b"".join([render(each, proto) for each in elements]))
-        self.client.kept_bytes += len(self._pieces[-1])
+        piece = b"".join([render(each, proto) for each in elements])
+        self._pieces.append(piece)
+        self.size += len(piece)
+        self.client.kept_bytes += len(piece)
 
     def array(self, before: bytes = b"") -> Verbatim:
         """All of them, after what comes before."""

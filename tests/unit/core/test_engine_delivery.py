@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 from disque.core import commands as cmd
+from disque.core import delivery, parsing
 from disque.core import messages as msg
-from disque.core import parsing
-from disque.core.delivery import queue_of, serve
-from disque.core.job import JobState
+from disque.core.delivery import next_job, queue_of, serve
+from disque.core.job import Job, JobState
 from disque.core.jobid import JobId
-from disque.core.jobqueue import PAUSE_OUT
+from disque.core.jobqueue import PAUSE_OUT, JobQueue
 from disque.core.limits import Limits
 from disque.core.ready import ClientId, Delivery, Failure, NilArray, Reply, Status
+from disque.core.state import State
 from tests.unit.core.builders import (
     CTIME,
     DAY_MS,
@@ -76,6 +79,28 @@ def test_getjob_goes_round_the_queues_one_job_each() -> None:
 def test_count_takes_what_is_there_and_doesnt_wait_for_more() -> None:
     node = node_with_jobs(x=2)
     assert given(node.do(cmd.GetJob((b"x",), count=100))) == [b"x0", b"x1"]
+
+
+def test_a_queue_that_had_no_job_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    node = node_with_jobs(x=100)
+    asked: Counter[bytes] = Counter()
+
+    def ask(state: State, queue: JobQueue) -> Job | None:
+        asked[queue.name] += 1
+        return next_job(state, queue)
+
+    monkeypatch.setattr(delivery, "next_job", ask)
+    assert len(node.get(b"x", b"none", count=100)) == 100
+    assert asked == {b"x": 100, b"none": 1}
+
+
+def test_an_answer_ends_once_it_is_full_and_the_next_goes_on() -> None:
+    node = Node(limits=Limits(answer_bytes_max=100))
+    for n in range(5):
+        node.add(b"%d" % n * 60)
+    assert [each[:1] for each in bodies(node.get(count=5))] == [b"0", b"1"]
+    assert [each[:1] for each in bodies(node.get(count=5))] == [b"2", b"3"]
+    assert [each[:1] for each in bodies(node.get(count=5))] == [b"4"]
 
 
 def test_nohang_on_empty_queues_is_a_nil_array() -> None:

@@ -11,6 +11,7 @@ from disque.core import commands as cmd
 from disque.core import messages as msg
 from disque.core.job import Reason
 from disque.core.jobid import JobId
+from disque.core.limits import Limits
 from disque.core.parsing import parse
 from disque.core.ready import Status
 from disque.errors import CommandError
@@ -114,6 +115,16 @@ def test_qpeek_of_an_empty_or_unknown_queue_is_an_empty_array() -> None:
     assert node.do(cmd.QPeek(b"q", 5)) == [[]]
     assert node.do(cmd.QPeek(b"nope", 5)) == [[]]
     assert b"nope" not in node.state.queues
+
+
+def test_qpeek_and_a_scan_of_bodies_end_once_the_answer_is_full() -> None:
+    node = Node(limits=Limits(answer_bytes_max=100))
+    ids = [node.add(b"%d" % n * 60) for n in range(5)]
+    assert [each[:1] for each in peeked(node, 5)] == [b"0", b"1"]
+    assert [each[:1] for each in peeked(node, -5)] == [b"4", b"3"]
+    calls = walk(node, lambda cursor: cmd.JScan(cursor, 5, is_full=True))
+    assert [[each[1] for each in call] for call in calls] == [ids[:2], ids[2:4], ids[4:]]
+    assert len(call(node, cmd.JScan(0, 5))[1]) == 5
 
 
 def test_qpeek_changes_nothing_and_ignores_pauses() -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
+from disque.core.limits import Limits
 from disque.server import pacing
 from tests.unit.server.test_loop import ADD, MISCONF, FullLog
 from tests.unit.server.world import Peer, World, running
@@ -190,6 +191,21 @@ async def test_a_long_look_shows_the_queue_from_either_end(count: bytes) -> None
         jobs = [[b"q", id_, b"%d" % n] for n, id_ in enumerate(await add(peer, 9))]
         assert await ask(peer, b"QPEEK", b"q", count) == jobs[: int(count)]
         assert await ask(peer, b"QPEEK", b"q", b"-" + count) == jobs[::-1][: int(count)]
+
+
+async def test_an_answer_in_pieces_ends_once_it_is_full() -> None:
+    async with running() as world:
+        peer = world.connect()
+        ids = await add(peer, 30)
+        world.broker.engine.state.limits = Limits(
+            answer_bytes_max=300
+        )  # some five jobs with their ids
+        looked = await ask(peer, b"QPEEK", b"q", b"20")
+        assert looked == [[b"q", id_, b"%d" % n] for n, id_ in enumerate(ids[:6])]
+        assert await ask(peer, b"GETJOB", b"COUNT", b"20", b"FROM", b"q") == looked
+        cursor, found = await ask(peer, b"JSCAN", b"COUNT", b"29")  # type: ignore[misc]
+        assert cursor != b"0"
+        assert len(found) < 29
 
 
 async def test_many_subscriptions_are_told_one_by_one() -> None:
