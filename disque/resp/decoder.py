@@ -20,6 +20,9 @@ BUFFER_BYTES_MAX = 1 << 30  # all that one connection may have pending; Disque's
 LINE_BYTES_MAX = 64 << 10  # an inline command, or a header line; Disque's
 MULTIBULK_COUNT_MAX = 1 << 20  # arguments of a command; Disque's
 COMMANDS_A_TAKE = 10_000  # commands of one take(): bounds the memory of a long backlog
+ARGUMENTS_A_TAKE = (
+    5_000  # taken the exact way, 2 us each: others have their turn amid a long command
+)
 
 _WINDOW_BYTES = 256 << 10  # split at a time: bounds what a command outside the mould costs
 _WINDOW_BYTES_WARY = 8 << 10  # ... after such commands came
@@ -61,6 +64,7 @@ class Decoder:
     """
 
     __slots__ = (
+        "_allowance",
         "_arguments",
         "_arguments_max",
         "_body",
@@ -80,6 +84,7 @@ class Decoder:
         "_position",
         "_trailer",
         "error",
+        "has_more",
     )
 
     def __init__(
@@ -90,6 +95,8 @@ class Decoder:
         buffer_bytes_max: int = BUFFER_BYTES_MAX,
     ) -> None:
         self.error: ProtocolError | None = None
+        self.has_more = False  # the last take() ended amid a long command, not for want of bytes
+        self._allowance = 0  # arguments that this take() may still take the exact way
         self.set_limits(bulk_bytes_max=bulk_bytes_max, arguments_max=arguments_max)
         self._buffer_max = buffer_bytes_max
         self._data = b""  # being parsed, from _position on
@@ -139,8 +146,8 @@ class Decoder:
     def take(self, count_max: int = COMMANDS_A_TAKE) -> list[list[bytes]]:
         """Give the next complete commands, at most `count_max`; none if there are none yet.
 
-        An empty list means: feed more first. A call that finds an error after some commands gives
-        those and sets `error`; one that finds nothing else raises it (ProtocolError).
+        An empty list means: feed more first, or just call again if `has_more`. A call that finds an error after some
+        commands gives those and sets `error`; one that finds nothing else raises it (ProtocolError).
         """
         commands: list[list[bytes]] = []
         if self.error is None:
@@ -159,6 +166,7 @@ class Decoder:
         self._arguments, self._body, self._held_bytes = [], [], 0
 
     def _parse(self, commands: list[list[bytes]], count_max: int) -> None:
+        self._allowance, self.has_more = ARGUMENTS_A_TAKE, False
         while len(commands) < count_max:
             if self._left == 0 and self._position < len(self._data):
                 if self._detour:
@@ -168,8 +176,9 @@ class Decoder:
                     if len(commands) >= count_max:
                         return
             is_out = self._left == 0 and self._position >= len(self._data)
-            if (is_out or not self._take_exactly(commands)) and not self._refill():
-                return
+            if is_out or not self._take_exactly(commands):
+                if self.has_more or not self._refill():
+                    return
 
     def _refill(self) -> bool:
         """Put what was fed after what is left over; False if nothing new can be parsed yet."""
@@ -273,6 +282,10 @@ class Decoder:
                 return True
             self._left = count
         while self._left:
+            if self._allowance <= 0:
+                self.has_more = True
+                return False
+            self._allowance -= 1
             if not self._take_argument():
                 return False
         commands.append(self._arguments)

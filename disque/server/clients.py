@@ -183,6 +183,8 @@ class Clients:
         pending = client.pending
         while left and client.is_runnable:
             if not pending and not self._decode(client, 1 if client.is_stranger else left):
+                if client.decoder.has_more:
+                    left = 0
                 break
             if client.waits and not overtakes(pending[0]):
                 break

@@ -41,6 +41,11 @@ class Input(Protocol):
     error: ProtocolError | None
 
     @property
+    def has_more(self) -> bool:
+        """True if `take` gave nothing though it has work left: others have their turn first."""
+        ...
+
+    @property
     def pending_bytes(self) -> int:
         """Bytes that were fed and haven't come out as requests."""
         ...

@@ -98,6 +98,11 @@ class Decoder:
         self._left = -1  # bytes of the body, -1: up to the next NUL
 
     @property
+    def has_more(self) -> bool:
+        """Never: a frame has few parts."""
+        return False
+
+    @property
     def pending_bytes(self) -> int:
         """Bytes that were fed and haven't come out as frames."""
         return len(self._data) - self._position

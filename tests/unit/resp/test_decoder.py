@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from disque.errors import ProtocolError
 from disque.resp import decoder as decoder_module
-from disque.resp.decoder import LINE_BYTES_MAX, BufferLimitError, Decoder
+from disque.resp.decoder import ARGUMENTS_A_TAKE, LINE_BYTES_MAX, BufferLimitError, Decoder
 from tests.unit.resp.work import Work, with_counted_bytes
 
 ADDJOB = [b"ADDJOB", b"q", b"body", b"0"]
@@ -29,7 +29,7 @@ def run(
     try:
         for piece in pieces:
             decoder.feed(piece)
-            while batch := decoder.take(count_max):
+            while (batch := decoder.take(count_max)) or decoder.has_more:
                 commands += batch
     except ProtocolError as error:
         return commands, str(error)
@@ -234,6 +234,20 @@ def test_work_grows_with_the_bytes_not_with_their_square(
     else:
         large = small * factor
     assert _work(large, step) < 1.5 * factor * _work(small, step)  # quadratic: factor times as much
+
+
+@pytest.mark.parametrize("last", [b"a", b"\r\n", b"x" * 40_000])
+def test_a_command_of_very_many_arguments_is_taken_in_several_calls(last: bytes) -> None:
+    words = [last] * (2 * ARGUMENTS_A_TAKE + 1)
+    decoder = Decoder()
+    decoder.feed(spell(words) + spell(ADDJOB))
+    calls = []
+    while not calls or decoder.has_more:
+        calls.append(decoder.take())
+    assert [len(commands) for commands in calls] == [0, 0, 2]
+    assert calls[-1] == [words, ADDJOB]
+    assert decoder.take() == []
+    assert run([spell(words)[:-1], b"\n"]) == ([words], None)
 
 
 @pytest.mark.parametrize("size", [10, 40_000])

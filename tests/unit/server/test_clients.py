@@ -230,6 +230,17 @@ def copy_stored(world: World, number: int, *, wakes: bool = True) -> None:
         world.turns.wake()
 
 
+async def test_a_command_of_very_many_words_is_read_in_pieces_and_answered() -> None:
+    async with running() as world:
+        peer = world.connect()
+        words = b"*20001\r\n$6\r\nACKJOB\r\n" + 20_000 * b"$0\r\n\r\n"
+        await peer.ask(words + b"PING\r\n", b"-BADID Invalid Job ID format.\r\n+PONG\r\n")
+        await peer.send(words)
+        await peer.stream.send_eof()
+        await peer.expect(b"-BADID Invalid Job ID format.\r\n")
+        await peer.expect_end()
+
+
 async def test_addjobs_of_one_pipeline_wait_together_and_are_answered_in_order() -> None:
     async with running() as world:
         copies_never_come(world)
