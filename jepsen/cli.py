@@ -171,6 +171,8 @@ def _test_all(words: argparse.Namespace) -> int:
         for cell in (matrix.QUICK if words.quick else matrix.full())
         if words.only in f"{cell.workload} {cell.nemesis}"
     ]
+    if not cells:
+        raise OptionError(f"--only {words.only}: no test has this in its name")
     ended: list[tuple[str, int]] = []
     left_out: list[str] = []
     for number, cell in enumerate(cells, 1):

@@ -73,5 +73,5 @@ def options_of(cell: Cell, base: Options) -> Options:
 
 
 def worst(statuses: Sequence[int]) -> int:
-    """One exit status for many tests; VALID for none."""
-    return next((status for status in WORST_FIRST if status in statuses), VALID)
+    """One exit status for many tests; UNKNOWN for none: nothing was shown."""
+    return next((status for status in WORST_FIRST if status in statuses), UNKNOWN)

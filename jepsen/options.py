@@ -74,6 +74,7 @@ class Options:
             ("rate", self.rate),
             ("time-limit", self.time_limit),
             ("interval", self.nemesis_interval),
+            ("test-count", self.test_count),
         )
         for name, number in positive:
             if number <= 0:

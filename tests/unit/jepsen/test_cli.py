@@ -30,6 +30,8 @@ def options_of(*words: str) -> Options:
         ["test", "--rate", "0"],
         ["test", "--time-limit", "-1"],
         ["test", "--replicate", "6"],
+        ["test", "--test-count", "0"],
+        ["test-all", "--only", "gremlins"],
         ["test", "--concurrency", "0n"],
         ["test", "--nemesis", "disk-full", "--net", "proxy"],
         ["test", "--nemesis", "loss", "--net", "proxy"],
@@ -95,7 +97,7 @@ def test_servers_get_what_the_options_say() -> None:
 @pytest.mark.parametrize(
     ("statuses", "status"),
     [
-        ([], VALID),
+        ([], UNKNOWN),
         ([VALID, VALID], VALID),
         ([VALID, UNKNOWN], UNKNOWN),
         ([UNKNOWN, BROKEN], BROKEN),
@@ -104,6 +106,14 @@ def test_servers_get_what_the_options_say() -> None:
 )
 def test_a_bug_that_was_found_is_never_masked(statuses: list[int], status: int) -> None:
     assert matrix.worst(statuses) == status
+
+
+def test_a_matrix_of_which_nothing_can_run_shows_nothing(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = ["test-all", "--only", "queue loss", "--net", "proxy"]
+    assert cli.main(words) == UNKNOWN
+    assert "left out" in capsys.readouterr().out
 
 
 def test_the_matrix_has_every_nemesis_and_every_workload() -> None:
