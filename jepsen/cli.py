@@ -138,8 +138,11 @@ def _count(word: str, nodes: int) -> int:
     return int(number) * (nodes if word.endswith("n") else 1)
 
 
-def run_one(options: Options) -> int:
-    """One test with all its repetitions; a harness that breaks is a status, not an exception."""
+def run_one(options: Options) -> tuple[int, bool]:
+    """One test with all its repetitions: the status, and whether somebody stopped it and wants no more.
+
+    A harness that breaks is a status, not an exception.
+    """
     say = _say_to_stderr if options.json else _say
     statuses = []
     for number in range(options.test_count):
@@ -157,11 +160,13 @@ def run_one(options: Options) -> int:
         statuses.append(STATUS[outcome.valid])
         if options.json:
             print(json.dumps(outcome_json(outcome)))
-    return matrix.worst(statuses)
+        if outcome.is_stopped:
+            return matrix.worst(statuses), True
+    return matrix.worst(statuses), False
 
 
 def _test(words: argparse.Namespace) -> int:
-    return run_one(options_of(words))
+    return run_one(options_of(words))[0]
 
 
 def _test_all(words: argparse.Namespace) -> int:
@@ -179,9 +184,14 @@ def _test_all(words: argparse.Namespace) -> int:
         options = matrix.options_of(cell, base)
         _say(f"\n{number}/{len(cells)}  {cell.workload} x {cell.nemesis}")
         try:
-            ended.append((options.name, run_one(options)))
+            status, is_stopped = run_one(options)
         except NoNemesisError as error:
             left_out.append(f"{options.name}: {error}")
+            continue
+        ended.append((options.name, status))
+        if is_stopped:
+            _say(f"stopped: {len(cells) - number} tests not begun")
+            break
     _say("")
     for name, status in ended:
         _say(f"{matrix.WORDS[status]:<15} {name}")

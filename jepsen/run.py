@@ -45,13 +45,14 @@ DEMANDING_S: Final = 45.0
 
 @attrs.frozen
 class Outcome:
-    """The end of a test: `valid` True, False, None (unknown); why not judged, if it wasn't."""
+    """The end of a test: `valid` True, False, None (unknown); `is_stopped`: somebody wants no more of it."""
 
     name: str
     valid: bool | None
     results: tuple[Result, ...] = ()
     folder: str = ""
     took_s: float = 0.0
+    is_stopped: bool = False
 
 
 @attrs.define(eq=False)
@@ -219,6 +220,7 @@ class Test:
             tracebacks=self.watch.tracebacks(),
             exits=(*self.watch.exits, *self._broken()),
             drained=self.drained.is_complete if self.drained else None,
+            is_stopped=self.is_stopped,
             lags=self.watch.lags,
             demands=self.workload.demands if is_demanding else {},
             abandoned=self.abandoned,
@@ -248,11 +250,15 @@ async def run_test(options: Options, say: Callable[[str], None]) -> Outcome:
             await hosts.teardown()
     results = judge(Run(meta, test.recorder.history), folder, say)
     folder.close()
-    valid = verdict(results)
-    if test.is_stopped and valid is True:
-        valid = None
     took_s = time.monotonic() - began
-    return Outcome(options.name, valid, tuple(results), str(folder.folder), took_s)
+    return Outcome(
+        options.name,
+        verdict(results),
+        tuple(results),
+        str(folder.folder),
+        took_s,
+        is_stopped=test.is_stopped,
+    )
 
 
 def prepare(options: Options) -> tuple[Workload, tuple[Kind, ...]]:

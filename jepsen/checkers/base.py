@@ -40,6 +40,8 @@ class Meta:
     exits: tuple[str, ...] = attrs.field(default=(), converter=_names)
     # drain ended by silence and zero jobs (True), by its time limit (False), or there was none (None)
     drained: bool | None = None
+    # ended by hand before its time: it can show what is broken, and never that all is well
+    is_stopped: bool = False
     # spans (from, to) in ns in which the harness or the machine stood still for more than 250 ms
     lags: tuple[tuple[int, int], ...] = attrs.field(default=(), converter=_spans)
     # what the run is to show, so that it isn't vacuous: least counts by name; None: by workload, see checkers.stats

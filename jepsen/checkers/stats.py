@@ -49,6 +49,7 @@ def check(index: Index) -> Result:
         if numbers.get(name, 0) < least
     ]
     notes += _never(index)
+    notes += ["stopped by hand before its time"] * index.meta.is_stopped
     lags = [f"stood still for {(end - start) / 1e9:.2f} s" for start, end in index.meta.lags]
     return Result(NAME, None if notes else True, CLAIM, (), numbers, (*notes, *lags[:5]))
 

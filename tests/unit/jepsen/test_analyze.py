@@ -9,7 +9,7 @@ import attrs
 import pytest
 
 from jepsen import analyze, store
-from jepsen.checkers import check
+from jepsen.checkers import check, verdict
 from tests.unit.jepsen.synthetic import make_run
 
 
@@ -45,6 +45,19 @@ def test_rechecking_twice_changes_nothing(tmp_path: Path) -> None:
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     analyze.recheck(folder)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_a_run_that_was_stopped_stays_unknown(tmp_path: Path) -> None:
+    folder = record(tmp_path, jobs=20)
+    opened = store.RunFolder.at(folder)
+    meta = attrs.asdict(attrs.evolve(make_run(jobs=20).meta, is_stopped=True))
+    opened.update_test({"meta": meta})
+    opened.close()
+    _, results = analyze.recheck(folder)
+    (stats,) = [each for each in results if each.checker == "stats"]
+    assert stats.valid is None
+    assert "stopped by hand before its time" in stats.notes
+    assert store.read_results(folder)["valid"] is verdict(results)
 
 
 def test_the_latest_run_is_the_one_that_began_last(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from jepsen import cli, matrix
 from jepsen.matrix import BROKEN, INVALID, UNKNOWN, VALID
 from jepsen.nemesis.packages import KINDS, NoNemesisError, choose
 from jepsen.options import Options
+from jepsen.run import Outcome
 from jepsen.workloads import WORKLOADS
 
 ALL_CAPABILITIES = frozenset().union(*(kind.needs for kind in KINDS.values()))
@@ -106,6 +107,21 @@ def test_servers_get_what_the_options_say() -> None:
 )
 def test_a_bug_that_was_found_is_never_masked(statuses: list[int], status: int) -> None:
     assert matrix.worst(statuses) == status
+
+
+@pytest.mark.parametrize("words", [["test-all"], ["test", "--test-count", "3"]])
+def test_no_test_begins_once_one_was_stopped(
+    words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = []
+
+    async def stopped(options: Options, _say: object) -> Outcome:
+        begun.append(options.name)
+        return Outcome(options.name, valid=None, is_stopped=True)
+
+    monkeypatch.setattr(cli, "run_test", stopped)
+    assert cli.main(words) == UNKNOWN
+    assert len(begun) == 1
 
 
 def test_a_matrix_of_which_nothing_can_run_shows_nothing(
