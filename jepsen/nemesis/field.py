@@ -76,8 +76,10 @@ class Field:
     is_logged: bool = False
     timeout_s: float = 1.0
     say: Callable[[str], None] = lambda _text: None
-    # Writes leave, forget and join of a node into the history.
-    tell: Callable[[str, str], None] = lambda _f, _target: None
+    # Writes leave and join of a node into the history: when it begins (None), and whether it was then done.
+    tell: Callable[[str, str, bool | None], None] = lambda _f, _target, _is_proven: None
+    # Does a whole fault of its own, for so long, as a part of one that holds.
+    within: Callable[[Kind, Fault, float], Awaitable[None]] = attrs.field(init=False)
     cuts: dict[int, tuple[Link, ...]] = attrs.Factory(dict)
     down: dict[str, None] = attrs.Factory(dict)
     paused: dict[str, None] = attrs.Factory(dict)

@@ -1,6 +1,7 @@
 """Membership: a node leaves in order, is wiped and comes back as a new one; or is forgotten while it lives.
 
-Nothing here starts while another node is out, and a node that can't become safe to stop stays.
+Nothing here starts while another node is out. A node that doesn't become safe to stop stays, and the fault isn't proven
+unless others were on beside it.
 """
 
 # Shapes are shared: not every one of a kind needs all that it is given.
@@ -13,7 +14,7 @@ from typing import Final
 import attrs
 import trio
 
-from jepsen.hosts.base import JOIN, WIPE
+from jepsen.hosts.base import JOIN, WIPE, HostsError
 from jepsen.nemesis.field import Fault, Field, Proof, until
 from jepsen.resp import ReplyError, Trouble
 
@@ -64,9 +65,30 @@ async def bring_back(field: Field, node: str) -> Proof:
     # Said at the node that is out: a forgotten one comes back under a new id only if it is told so itself.
     await field.hosts.join(through, node)
     field.gone.pop(node, None)
-    field.tell("join", node)
+    field.tell("join", node, None)
     is_full = await field.wait_full_view(field.fit_nodes(), JOIN_S)
+    field.tell("join", node, is_full)
     return Proof(1, int(is_full), "every view has all nodes")
+
+
+async def set_leaving(field: Field, node: str, word: str) -> Proof:
+    """Let a node leave, or stay after all; proven by its own answer."""
+    f = "leave" if word == "yes" else "join"
+    is_so = False
+    field.tell(f, node, None)
+    try:
+        await field.call(node, "CLUSTER", "LEAVING", word)
+        is_so = await field.call(node, "CLUSTER", "LEAVING") == word
+    finally:
+        field.tell(f, node, is_so)
+    return Proof(1, int(is_so), "CLUSTER LEAVING asked")
+
+
+def complain(field: Field, text: str) -> None:
+    """Say it where another fault may be to blame; else HostsError, which leaves this one unproven."""
+    if not field.cuts and len(field.fit_nodes()) >= len(field.nodes) - 1:
+        raise HostsError(text)
+    field.say(text)
 
 
 @attrs.frozen
@@ -85,11 +107,7 @@ class LeaveJoin:
 
     async def begin(self, field: Field, id: int, fault: Fault) -> Proof:
         """Say that it leaves; proven by its own answer."""
-        (node,) = fault.nodes
-        field.tell("leave", node)
-        await field.call(node, "CLUSTER", "LEAVING", "yes")
-        told = await field.call(node, "CLUSTER", "LEAVING")
-        return Proof(1, int(told == "yes"), "CLUSTER LEAVING asked")
+        return await set_leaving(field, fault.nodes[0], "yes")
 
     async def hold(self, field: Field, id: int, fault: Fault, seconds: float) -> None:
         """Wait until it may be stopped; then stop, forget and wipe it."""
@@ -99,7 +117,7 @@ class LeaveJoin:
             return (await field.cluster_info(node)).get("cluster_safe_to_stop") == "1"
 
         if not await until(is_safe, LEAVE_S):
-            field.say(f"{node} was not safe to stop within {LEAVE_S:.0f} s, and stays")
+            complain(field, f"{node} was not safe to stop within {LEAVE_S:.0f} s, and stays")
             return
         node_id = await field.id_of(node)
         field.down[node] = field.gone[node] = None
@@ -107,17 +125,14 @@ class LeaveJoin:
         await field.hosts.wipe(node)
         others = field.fit_nodes()
         if not await forget(field, node_id, others):
-            field.say(f"{node} is not forgotten by all of {others} within {JOIN_S:.0f} s")
+            complain(field, f"{node} is not forgotten by all of {others} within {JOIN_S:.0f} s")
         await trio.sleep(min(seconds, 3.0))
 
     async def end(self, field: Field, id: int, fault: Fault) -> Proof:
         """A new, empty node of the same name joins."""
         (node,) = fault.nodes
         if node not in field.gone:
-            await field.call(node, "CLUSTER", "LEAVING", "no")
-            field.tell("join", node)
-            told = await field.call(node, "CLUSTER", "LEAVING")
-            return Proof(1, int(told == "no"), "it stayed; CLUSTER LEAVING asked")
+            return await set_leaving(field, node, "no")
         return await bring_back(field, node)
 
 

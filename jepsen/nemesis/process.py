@@ -116,6 +116,7 @@ class Pause:
 class RollingRestart:
     """One node after the other is killed, started, and given time to be heard again.
 
+    Each kill is a fault of its own within this one: proven, and down and wiped is only who was killed, while it was.
     Without a log only two of them, or no copy would be left of anything.
     """
 
@@ -127,26 +128,28 @@ class RollingRestart:
         if len(field.fit_nodes()) < len(field.nodes):
             return None
         count = len(field.nodes) if field.is_logged else 2
-        order = tuple(field.dice.sample(list(field.nodes), min(count, len(field.nodes))))
-        return Fault(self.name, nodes=order, wipes=() if field.is_logged else order)
+        order = field.dice.sample(list(field.nodes), min(count, len(field.nodes)))
+        return Fault(self.name, params={"order": order})
 
     async def begin(self, field: Field, id: int, fault: Fault) -> Proof:
-        """The first one goes down."""
-        return await kill(field, fault.nodes[:1])
+        """The first one is nobody else's to break, from now on."""
+        field.down[fault.params["order"][0]] = None
+        return Proof(0, 0, "each kill is a fault of its own")
 
     async def hold(self, field: Field, id: int, fault: Fault, seconds: float) -> None:
-        """Up again, and all the others after it."""
-        each_s = min(seconds / len(fault.nodes), field.timeout_s * 1.5)
-        for node in fault.nodes:
-            if node != fault.nodes[0]:
-                await kill(field, [node])
-            await trio.sleep(each_s)
-            await start(field, [node])
-            await field.wait_full_view(field.fit_nodes(), REJOIN_S)
+        """One by one."""
+        order = fault.params["order"]
+        each_s = min(seconds / len(order), field.timeout_s * 1.5)
+        for node in order:
+            hit = (node,)
+            one = Fault("kill", nodes=hit, wipes=() if field.is_logged else hit)
+            await field.within(Kill(), one, each_s)
+            if not await field.wait_full_view(field.fit_nodes(), REJOIN_S):
+                field.say(f"{node} isn't in every view {REJOIN_S:.0f} s after its start")
 
     async def end(self, field: Field, id: int, fault: Fault) -> Proof:
         """All of them answer."""
-        return await start(field, fault.nodes)
+        return await start(field, fault.params["order"])
 
 
 @attrs.frozen

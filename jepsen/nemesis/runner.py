@@ -33,7 +33,7 @@ class Active:
 
 @attrs.define(eq=False)
 class Nemesis:
-    """The faults of one run. `troubles` are what went wrong in the harness: the run still ends, but unproven."""
+    """The faults of one run. `troubles` are what went wrong in the harness: their faults aren't proven."""
 
     field: Field
     recorder: Recorder
@@ -41,10 +41,13 @@ class Nemesis:
     told: Callable[[str, Fault, Proof], None] = lambda _word, _fault, _proof: None
     active: dict[int, Active] = attrs.Factory(dict)
     troubles: list[str] = attrs.Factory(list)
+    # What went wrong while a fault stood, by its id: its end isn't proven then.
+    _spoiled: dict[int, str] = attrs.Factory(dict)
     _next_id: int = 0
 
     def __attrs_post_init__(self) -> None:
         self.field.tell = self._tell
+        self.field.within = self._within
 
     async def run(self, steps: Sequence[Step], end_s: float) -> None:
         """Go through the steps, each at its time or as soon as the one before is over; begin none after `end_s`."""
@@ -66,8 +69,9 @@ class Nemesis:
     async def begin(self, kind: Kind) -> Active | None:
         """Draw a fault and begin it; None if there is nothing to break just now."""
         fault = kind.draw(self.field)
-        if fault is None:
-            return None
+        return None if fault is None else await self._begin(kind, fault)
+
+    async def _begin(self, kind: Kind, fault: Fault) -> Active:
         self._next_id += 1
         active = Active(self._next_id, kind, fault)
         self.active[active.id] = active
@@ -83,9 +87,17 @@ class Nemesis:
         value = {"id": active.id, "kind": active.fault.kind}
         self._write(INVOKE, "stop", value)
         proof = await self._prove(active.kind.end, active)
+        if proof.is_proven and (spoiled := self._spoiled.get(active.id)):
+            proof = Proof(1, 0, spoiled)
         self._write(INFO, "stop", {**value, **proof.as_value()})
         self.active.pop(active.id, None)
         self.told("stop", active.fault, proof)
+
+    async def _within(self, kind: Kind, fault: Fault, seconds: float) -> None:
+        """A whole fault that is a part of another one, which holds meanwhile."""
+        active = await self._begin(kind, fault)
+        await self._hold(active, seconds)
+        await self.end(active)
 
     async def _end_all(self, faults: Sequence[Active]) -> None:
         """The last first, but joins behind all: they are proven by full views, and none is full while a cut stands."""
@@ -117,7 +129,7 @@ class Nemesis:
         try:
             await active.kind.hold(self.field, active.id, active.fault, seconds)
         except (HostsError, ReplyError, Trouble, OSError) as error:
-            self._trouble(active, error)
+            self._spoiled[active.id] = self._trouble(active, error)
 
     async def _prove(self, act: Callable[..., Any], active: Active) -> Proof:
         try:
@@ -127,13 +139,15 @@ class Nemesis:
             return Proof(1, 0, f"{type(error).__name__}: {error}")
         return proof
 
-    def _trouble(self, active: Active, error: Exception) -> None:
+    def _trouble(self, active: Active, error: Exception) -> str:
         text = f"{active.fault.kind}: {type(error).__name__}: {error}"
         self.troubles.append(text)
         self.field.say(text)
+        return text
 
-    def _tell(self, f: str, target: str) -> None:
-        self._write(INFO, f, {"target": target, "proven": True})
+    def _tell(self, f: str, target: str, is_proven: bool | None) -> None:
+        proven = {} if is_proven is None else {"proven": is_proven}
+        self._write(INFO, f, {"target": target, **proven})
 
     def _write(self, type: str, f: str, value: dict[str, Any]) -> None:
         # As in Jepsen, a fault's beginning and completion are both `info`; the pair is told by its proof.

@@ -12,10 +12,12 @@ import trio
 
 from jepsen.history import INFO, NEMESIS
 from jepsen.hosts.base import CUT, KILL, PAUSE, Hosts, HostsError, Link, all_links
+from jepsen.nemesis import membership
 from jepsen.nemesis.field import Fault, Field, Kind, Proof
 from jepsen.nemesis.grudges import GRUDGES
+from jepsen.nemesis.membership import LeaveJoin
 from jepsen.nemesis.network import Partition, partition
-from jepsen.nemesis.process import Kill, Pause
+from jepsen.nemesis.process import Kill, Pause, RollingRestart
 from jepsen.nemesis.runner import Nemesis
 from jepsen.nemesis.schedule import Step
 from jepsen.recorder import Recorder
@@ -68,10 +70,18 @@ class PaperHosts:
         return await trio.open_tcp_stream("127.0.0.1", self.port)
 
 
+INFO_TEXT = b"cluster_reachable_nodes:4\r\ncluster_safe_to_stop:0\r\n"
+
+
 async def pong(stream: trio.SocketStream) -> None:
-    """Answer everything with +PONG."""
-    async for _ in stream:
-        await stream.send_all(b"+PONG\r\n")
+    """A node that sees everybody, is never safe to stop, and else answers +PONG."""
+    async for words in stream:
+        answer = b"+PONG\r\n"
+        if b"INFO" in words:
+            answer = b"$%d\r\n%b\r\n" % (len(INFO_TEXT), INFO_TEXT)
+        elif b"LEAVING" in words:
+            answer = b"+OK\r\n"
+        await stream.send_all(answer)
 
 
 @attrs.define(eq=False)
@@ -127,6 +137,66 @@ async def test_a_host_that_fails_makes_an_unproven_fault_and_a_trouble(
     await stage.nemesis.run([Step(0.0, (0,), 0.01)], 60.0)
     assert stage.told()[1] == ("start", False)
     assert stage.nemesis.troubles == ["bridge: HostsError: no cable to cut"]
+
+
+async def test_what_goes_wrong_while_a_fault_stands_leaves_its_end_unproven(
+    nursery: trio.Nursery,
+) -> None:
+    @attrs.frozen
+    class Torn(Partition):
+        async def hold(self, field: Field, id: int, fault: Fault, seconds: float) -> None:  # noqa: A002
+            raise HostsError("the cable burns")
+
+    stage = await Stage.built(nursery, [Torn("bridge", GRUDGES["bridge"])])
+    await stage.nemesis.run([Step(0.0, (0,), 0.01)], 60.0)
+    assert [proven for _, proven in stage.told()] == [None, True, None, False]
+    last = stage.nemesis.recorder.history[-1].value
+    assert last["proof"]["how"] == "bridge: HostsError: the cable burns"
+
+
+async def test_each_kill_of_a_rolling_restart_is_a_fault_of_its_own(nursery: trio.Nursery) -> None:
+    stage = await Stage.built(nursery, [RollingRestart()])
+    await stage.nemesis.run([Step(0.0, (0,), 0.01)], 60.0)
+    history = stage.nemesis.recorder.history
+    told = [(op.f, op.value["kind"]) for op in history if "proven" in op.value]
+    one = [("start", "kill"), ("stop", "kill")]
+    assert told == [("start", "rolling-restart"), *one, *one, ("stop", "rolling-restart")]
+    assert all(op.value["proven"] for op in history if "proven" in op.value)
+    outer, *kills = (op.value for op in history if op.f == "start" and "proven" in op.value)
+    assert outer["nodes"] == outer["wipes"] == []
+    assert [kill["wipes"] for kill in kills] == [[node] for node in outer["params"]["order"]]
+    assert not stage.nemesis.field.down
+
+
+async def test_a_rolling_restart_that_kills_nobody_is_not_proven(nursery: trio.Nursery) -> None:
+    stage = await Stage.built(nursery, [RollingRestart()], lies=frozenset({"kill"}))
+    await stage.nemesis.run([Step(0.0, (0,), 0.01)], 60.0)
+    kills = [op for op in stage.nemesis.recorder.history if op.value["kind"] == "kill"]
+    starts = [op.value["proven"] for op in kills if op.f == "start" and "proven" in op.value]
+    assert starts == [False, False]
+
+
+@pytest.mark.parametrize("is_cut", [False, True])
+async def test_a_node_that_never_may_leave_is_a_doubt_unless_others_are_out(
+    is_cut: bool, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(membership, "LEAVE_S", 0.01)
+    stage = await Stage.built(nursery, [LeaveJoin()])
+    if is_cut:
+        await stage.nemesis.field.cut(99, [("n1", "n2")])
+    active = await stage.nemesis.begin(LeaveJoin())
+    assert active is not None
+    await stage.nemesis._hold(active, 0.01)
+    assert bool(stage.nemesis.troubles) is not is_cut
+
+
+async def test_leaving_is_told_before_it_is_asked_for_and_proven_by_the_answer(
+    nursery: trio.Nursery,
+) -> None:
+    stage = await Stage.built(nursery, [LeaveJoin()])
+    await stage.nemesis.begin(LeaveJoin())
+    # what answers +OK to the question doesn't leave
+    assert stage.told() == [("start", None), ("leave", None), ("leave", False), ("start", False)]
 
 
 async def test_two_cuts_add_up_and_each_takes_back_its_own(nursery: trio.Nursery) -> None:
