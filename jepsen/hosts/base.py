@@ -48,7 +48,12 @@ class UnsupportedError(HostsError):
 
 def make_prefix() -> str:
     """A name for all that one run creates: it tells the process that made it, so that only dead runs are swept."""
-    return f"{NAME_PREFIX}-{os.getpid()}-{secrets.token_hex(3)}"
+    return f"{NAME_PREFIX}-{os.getpid()}-{pid_space()}{secrets.token_hex(2)}"
+
+
+def pid_space() -> str:
+    """In whose pids this process counts: containers may share docker and folders, and have pids of their own."""
+    return f"{Path('/proc/self/ns/pid').stat().st_ino & 0xFFFF:04x}"
 
 
 @attrs.define(kw_only=True)

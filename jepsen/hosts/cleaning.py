@@ -1,8 +1,8 @@
 """Cleaning: finds and removes what runs leave behind (processes, namespaces, mounts, containers, folders) by its name.
 
-All that a run creates carries its prefix, `dqj-<pid of the harness>-<random>`; processes carry it in their environment.
-So a run that is under way is told from one that died. Everything here is synchronous and asks no trio: it must work at
-the exit of the interpreter.
+The names of all that a run creates begin with its prefix, `dqj-<pid of the harness>-<of its pid namespace><random>`;
+processes carry it in their environment. So a run that is under way is told from one that died. Everything here is
+synchronous and asks no trio: it must work at the exit of the interpreter.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from typing import Final
 
 import attrs
 
-from jepsen.hosts.base import NAME_PREFIX
+from jepsen.hosts.base import NAME_PREFIX, pid_space
 
 MARK: Final = "JEPSEN_PREFIX"  # this variable of a process names the run that it belongs to
-_PREFIX: Final = re.compile(rf"(?<![a-z]){NAME_PREFIX}-(\d+)-[0-9a-f]{{6}}(?![0-9a-z])")
+_PREFIX: Final = re.compile(rf"{NAME_PREFIX}-(\d+)-([0-9a-f]{{4}})[0-9a-f]{{4}}(?![0-9a-z])")
 _NAMESPACES: Final = Path("/run/netns")
 _GONE_S: Final = 5.0
 _COMMAND_S: Final = 60.0
@@ -66,9 +66,11 @@ def scratch_folder(prefix: str) -> Path:
 
 
 def is_active(prefix: str) -> bool:
-    """The harness process that made this prefix still runs."""
+    """The harness process that made this prefix still runs, or can't be seen: its pid is of another namespace."""
     match = _PREFIX.fullmatch(prefix)
-    return match is not None and Path(f"/proc/{match[1]}").exists()
+    if match is None:
+        return False
+    return match[2] != pid_space() or Path(f"/proc/{match[1]}").exists()
 
 
 def find(*, with_docker: bool = True) -> list[Leftovers]:
@@ -119,7 +121,7 @@ def remove_run(prefix: str, *, with_docker: bool = False) -> None:
 
 def remove(found: Leftovers) -> None:
     """Remove these; what is gone meanwhile is fine."""
-    _end(found.processes)
+    _end(found.processes, found.prefix)
     for kind, name in found.containers:
         force = ["--force"] if kind != "network" else []
         _run(["docker", kind, "rm", *force, name])
@@ -164,10 +166,10 @@ def _at_exit() -> None:
 
 
 def _by_prefix(things: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
-    """(text that may name a prefix, thing) as prefix -> things."""
+    """(text that may begin with a prefix, thing) as prefix -> things."""
     sorted_out: dict[str, list[str]] = {}
     for text, thing in things:
-        if match := _PREFIX.search(text):
+        if match := _PREFIX.match(text):
             sorted_out.setdefault(match[0], []).append(thing)
     return sorted_out
 
@@ -181,17 +183,20 @@ def _names(folder: Path) -> list[str]:
 
 def _marked_processes() -> Iterator[tuple[str, str]]:
     """(the mark, pid) of processes that have one."""
-    mark = f"{MARK}=".encode()
     for folder in Path("/proc").iterdir():
-        if not folder.name.isdigit() or int(folder.name) == os.getpid():
-            continue
-        try:
-            variables = (folder / "environ").read_bytes().split(b"\0")
-        except OSError:
-            continue
-        for each in variables:
-            if each.startswith(mark):
-                yield each.decode(errors="replace"), folder.name
+        if folder.name.isdigit() and int(folder.name) != os.getpid():
+            yield _mark(int(folder.name)), folder.name
+
+
+def _mark(pid: int) -> str:
+    """The prefix that a process carries; "" if it has none, or is gone."""
+    mark = f"{MARK}=".encode()
+    try:
+        variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return ""
+    found = (each for each in variables if each.startswith(mark))
+    return next(found, b"").removeprefix(mark).decode(errors="replace")
 
 
 def _mounts() -> Iterator[tuple[str, str]]:
@@ -221,13 +226,23 @@ def _docker_things() -> Iterator[tuple[str, str]]:
             yield name, f"{kind} {ident}"
 
 
-def _end(pids: Sequence[int]) -> None:
-    """SIGKILL these, and wait until they are gone."""
+def _end(pids: Sequence[int], prefix: str) -> None:
+    """SIGKILL those that still carry this prefix, and wait until they are gone.
+
+    A while has passed since they were found: a pid may be somebody else's now, but a handle never is.
+    """
+    ended = []
     for pid in pids:
         with contextlib.suppress(OSError):
-            os.kill(pid, signal.SIGKILL)
+            handle = os.pidfd_open(pid)
+            try:
+                if _mark(pid) == prefix:
+                    signal.pidfd_send_signal(handle, signal.SIGKILL)
+                    ended.append(pid)
+            finally:
+                os.close(handle)
     deadline = time.monotonic() + _GONE_S
-    while any(_runs(pid) for pid in pids) and time.monotonic() < deadline:
+    while any(_runs(pid) for pid in ended) and time.monotonic() < deadline:
         time.sleep(0.01)
 
 

@@ -77,6 +77,15 @@ def container_of(told: Mapping[str, Any]) -> Container | None:
     return Container(told["State"]["Pid"], network["IPAddress"], mounts["/data"])
 
 
+def volume_of(told: str, prefix: str) -> tuple[Path, Path]:
+    """Data and folder of a volume, as docker tells its name and source; HostsError if it isn't this run's."""
+    name, _, source = told.strip().partition(" ")
+    folder = Path(source).parent
+    if not name.startswith(f"{prefix}_") or folder.name != name:
+        raise HostsError(f"no volume of {prefix} is {told.strip()!r}")
+    return Path(source), folder
+
+
 @attrs.define(eq=False)
 class ComposeHosts:
     """Hosts that are containers."""
@@ -291,9 +300,11 @@ class ComposeHosts:
         """Empty the volume of a dead container."""
         if self.is_alive(node):
             raise HostsError(f"{node} runs; kill it before its data goes")
-        template = '{{range .Mounts}}{{if eq .Destination "/data"}}{{.Source}}{{end}}{{end}}'
+        template = (
+            '{{range .Mounts}}{{if eq .Destination "/data"}}{{.Name}} {{.Source}}{{end}}{{end}}'
+        )
         found = await run("docker", "inspect", "-f", template, self._ids[node])
-        disks.wipe(Path(found.strip()))
+        disks.wipe(*volume_of(found, self.options.prefix))
 
     async def join(self, node: str, through: str) -> None:
         """CLUSTER MEET by the service's name; nodes also join by themselves, from docker-compose.yml."""

@@ -48,8 +48,10 @@ def fill(folder: Path) -> int:
     return written
 
 
-def wipe(folder: Path) -> None:
-    """Remove all that is in a folder, but not the folder."""
+def wipe(folder: Path, within: Path) -> None:
+    """Remove all that is in a folder, but not the folder; HostsError unless it lies below `within`, the run's own."""
+    if not folder.is_absolute() or within not in folder.resolve().parents:
+        raise HostsError(f"{str(folder)!r} isn't below {within}: it stays as it is")
     for path in folder.iterdir():
         if path.is_dir():
             shutil.rmtree(path)

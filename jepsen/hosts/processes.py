@@ -249,7 +249,7 @@ class ProcessHosts:
         """Empty the data folder of a dead node."""
         if self.is_alive(node):
             raise HostsError(f"{node} runs; kill it before its data goes")
-        disks.wipe(self._data(node))
+        disks.wipe(self._data(node), self._folder)
 
     async def join(self, node: str, through: str) -> None:
         """CLUSTER MEET."""

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from jepsen.hosts import cleaning
-from jepsen.hosts.base import make_prefix
+from jepsen.hosts.base import make_prefix, pid_space
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def of(prefix: str) -> list[cleaning.Leftovers]:
 
 
 def test_dead_runs_are_swept_and_live_ones_left_alone(dead_pid: int):
-    dead, live = f"dqj-{dead_pid}-abcdef", make_prefix()
+    dead, live = f"dqj-{dead_pid}-{pid_space()}abcd", make_prefix()
     processes = {prefix: leave(prefix) for prefix in (dead, live)}
     try:
         (found,) = of(dead)
@@ -73,13 +73,14 @@ def test_dead_runs_are_swept_and_live_ones_left_alone(dead_pid: int):
 @pytest.mark.parametrize(
     ("text", "thing"),
     [
-        ("dqj-12-abcdef", "dqj-12-abcdef"),
-        ("dqj-12-abcdef-n1", "dqj-12-abcdef"),
-        ("dqj-12-abcdef_disque-1_1", "dqj-12-abcdef"),
-        ("JEPSEN_PREFIX=dqj-12-abcdef", "dqj-12-abcdef"),
-        ("dqj-12-abcdefg", None),
-        ("xdqj-12-abcdef", None),
-        ("dqj-x-abcdef", None),
+        ("dqj-12-abcdef01", "dqj-12-abcdef01"),
+        ("dqj-12-abcdef01-n1", "dqj-12-abcdef01"),
+        ("dqj-12-abcdef01_disque-1_1", "dqj-12-abcdef01"),
+        ("dqj-12-abcdef01g", None),
+        ("xdqj-12-abcdef01", None),
+        ("backup-dqj-12-abcdef01", None),
+        ("/mnt/dqj-12-abcdef01", None),
+        ("dqj-x-abcdef01", None),
     ],
 )
 def test_only_whole_prefixes_count(text: str, thing: str | None):
@@ -88,8 +89,26 @@ def test_only_whole_prefixes_count(text: str, thing: str | None):
 
 def test_a_run_is_active_while_its_process_lives(dead_pid: int):
     assert cleaning.is_active(make_prefix())
-    assert not cleaning.is_active(f"dqj-{dead_pid}-abcdef")
+    assert not cleaning.is_active(f"dqj-{dead_pid}-{pid_space()}abcd")
     assert not cleaning.is_active("anything")
+
+
+def test_a_run_whose_pids_are_not_ours_is_nobodys_to_remove(dead_pid: int):
+    other = f"{int(pid_space(), 16) ^ 1:04x}"
+    assert cleaning.is_active(f"dqj-{dead_pid}-{other}abcd")
+
+
+def test_a_pid_that_became_somebody_elses_is_left_alone(dead_pid: int):
+    dead = f"dqj-{dead_pid}-{pid_space()}abcd"
+    process, _ = leave(dead)
+    with process, subprocess.Popen(["sleep", "60"]) as stranger:
+        try:
+            cleaning.remove(cleaning.Leftovers(dead, processes=(stranger.pid, process.pid)))
+            assert process.wait(10) == -signal.SIGKILL
+            assert stranger.poll() is None
+        finally:
+            process.kill()
+            stranger.kill()
 
 
 GUARDED = """\

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from jepsen.hosts import base, clocks, compose, local, netns, nft, tracing
+from jepsen.hosts import base, clocks, compose, disks, local, netns, nft, tracing
 from jepsen.hosts.base import HostOptions, HostsError, all_links, make_prefix
 
 
@@ -18,7 +18,7 @@ def test_links_are_every_ordered_pair():
 
 
 def test_prefix_names_the_process_that_made_it():
-    assert re.fullmatch(rf"dqj-{os.getpid()}-[0-9a-f]{{6}}", make_prefix())
+    assert re.fullmatch(rf"dqj-{os.getpid()}-{base.pid_space()}[0-9a-f]{{4}}", make_prefix())
     assert HostOptions().prefix != HostOptions().prefix
 
 
@@ -76,9 +76,9 @@ def test_every_node_has_an_address_of_its_own_in_the_range_for_tests():
 
 
 def test_batches_join_each_member_to_the_bridge():
-    lines = netns.switch_batch("dqj-1-000000", ["n1", "clients"]).splitlines()
+    lines = netns.switch_batch("dqj-1-00000000", ["n1", "clients"]).splitlines()
     assert lines[0].startswith("link add br0 type bridge")
-    assert "link add clients type veth peer name eth0 netns dqj-1-000000-clients" in lines
+    assert "link add clients type veth peer name eth0 netns dqj-1-00000000-clients" in lines
     assert "link set n1 master br0 up" in lines
     assert "address add 1.2.3.4/24 dev eth0" in netns.member_batch("1.2.3.4")
 
@@ -122,6 +122,33 @@ def test_what_docker_tells_of_a_container():
 def test_compose_refuses_what_its_file_can_t_give(options, complaint):
     with pytest.raises(HostsError, match=complaint):
         compose.ComposeHosts(options)
+
+
+@pytest.mark.parametrize(
+    "told",
+    ["", "\n", " /data", "backup /v/backup/_data", "dqj-1-00000000_data-1 /v/backup/_data", "/v/x"],
+)
+def test_only_a_volume_of_the_run_is_emptied(told: str):
+    with pytest.raises(HostsError, match="no volume of dqj-1-00000000"):
+        compose.volume_of(told, "dqj-1-00000000")
+    mine = "dqj-1-00000000_data-1 /v/dqj-1-00000000_data-1/_data\n"
+    folder = Path("/v/dqj-1-00000000_data-1")
+    assert compose.volume_of(mine, "dqj-1-00000000") == (folder / "_data", folder)
+
+
+def test_nothing_outside_the_runs_folder_is_emptied(tmp_path: Path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("mine/n1/data", "others"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "file").touch()
+    (tmp_path / "mine/link").symlink_to(tmp_path / "others")
+    mine = tmp_path / "mine"
+    for path in (Path(), mine, tmp_path / "others", mine / "link", mine / "../others"):
+        with pytest.raises(HostsError, match="stays as it is"):
+            disks.wipe(path, mine)
+    disks.wipe(mine / "n1/data", mine)
+    left = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("file"))
+    assert left == ["others/file"]
 
 
 def test_outside_loopback_there_is_always_a_password_and_a_secret():
