@@ -53,9 +53,9 @@ dev: $(VENV)/.installed-dev compile  ## the venv with everything to work on it
 
 compile: ; @$(BIN)/python -m compileall -q cluster disque jepsen
 
-clean:  ## the default venv, caches and byte code
+clean:  ## the default venv, builds, caches and byte code; histories in store/ stay
 	rm -rf .venv .venv-ci build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	rm -rf .import_linter_cache .coverage store
+	rm -rf .import_linter_cache .coverage
 	find cluster disque jepsen tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/bin/python:

@@ -32,3 +32,11 @@ def test_an_installation_is_told_and_where_nothing_is_to_be_done_nothing(
     ]
     assert told[0].startswith("pip installs disque-broker")
     assert (told[0].count("\n"), told[1]) == (1, "")
+
+
+def test_cleaning_leaves_what_cannot_be_made_again() -> None:
+    told = subprocess.run(
+        ["make", "-C", ROOT, "-n", "clean"], capture_output=True, check=True, text=True
+    ).stdout
+    assert "__pycache__" in told
+    assert not {"store", "store/"} & {*told.split()}
