@@ -182,13 +182,13 @@ def _test_all(words: argparse.Namespace) -> int:
     left_out: list[str] = []
     for number, cell in enumerate(cells, 1):
         options = matrix.options_of(cell, base)
-        _say(f"\n{number}/{len(cells)}  {cell.workload} x {cell.nemesis}")
+        _say(f"\n{number}/{len(cells)}  {cell.title}")
         try:
             status, is_stopped = run_one(options)
         except NoNemesisError as error:
-            left_out.append(f"{options.name}: {error}")
+            left_out.append(f"{cell.title}: {error}")
             continue
-        ended.append((options.name, status))
+        ended.append((cell.title, status))
         if is_stopped:
             _say(f"stopped: {len(cells) - number} tests not begun")
             break

@@ -7,7 +7,7 @@ from typing import Final
 
 import attrs
 
-from jepsen.nemesis.packages import KINDS
+from jepsen.nemesis.packages import KINDS, NEEDS_LOG
 from jepsen.options import Options
 
 VALID: Final = 0
@@ -23,12 +23,18 @@ WORDS: Final = {VALID: "valid", INVALID: "INVALID", UNKNOWN: "unknown", BROKEN: 
 
 @attrs.frozen
 class Cell:
-    """One test of the matrix."""
+    """One test of the matrix. `aof` is its own, whatever the command line says; "": as that says."""
 
     workload: str
     nemesis: str
     time_limit: float
     replicate: int = 0
+    aof: str = ""
+
+    @property
+    def title(self) -> str:
+        """What it is, in a few words."""
+        return f"{self.workload} x {self.nemesis}" + f" --aof {self.aof}" * bool(self.aof)
 
 
 QUICK: Final = (
@@ -38,11 +44,21 @@ QUICK: Final = (
     Cell("federation", "bridge", 20),
 )
 RACES: Final = ("partition-halves", "one-way", "flapping", "kill")
+# What kills nodes runs once more with a log, where a kill excuses no loss.
+KILLS: Final = ("kill", "kill-two", "rolling-restart", "mass-restart")
 
 
 def full() -> tuple[Cell, ...]:
-    """Every nemesis under the queue, the races under four of them, every other workload under its own, 60 s each."""
-    queue = [Cell("queue", name, 60) for name in ("none", *KINDS)]
+    """Every nemesis under the queue, the races under four of them, every other workload under its own, 60 s each.
+
+    Disk faults need a log, and so does `mixed`: without one it leaves out what wipes more than copies can outlast
+    (packages.TOO_HARSH), with one it has every kind.
+    """
+    queue = [
+        Cell("queue", name, 60, aof="always" if name in NEEDS_LOG else "")
+        for name in ("none", *KINDS)
+    ]
+    logged = [Cell("queue", name, 60, aof="always") for name in KILLS]
     races = [
         Cell(workload, name, 60) for workload in ("at-most-once", "ack-race") for name in RACES
     ]
@@ -56,9 +72,9 @@ def full() -> tuple[Cell, ...]:
         Cell("bigmem", "none", 60),
         Cell("purge-cancel", "partition-halves", 60),
         Cell("dead-letter", "partition-halves", 60),
-        Cell("queue", "mixed", 120),
+        Cell("queue", "mixed", 120, aof="always"),
     ]
-    return (*queue, *races, *others)
+    return (*queue, *logged, *races, *others)
 
 
 def options_of(cell: Cell, base: Options) -> Options:
@@ -69,6 +85,7 @@ def options_of(cell: Cell, base: Options) -> Options:
         nemesis=cell.nemesis,
         time_limit=cell.time_limit,
         replicate=cell.replicate or base.replicate,
+        aof=cell.aof or base.aof,
     )
 
 

@@ -137,7 +137,16 @@ def test_the_matrix_has_every_nemesis_and_every_workload() -> None:
     assert {cell.nemesis for cell in cells if cell.workload == "queue"} >= set(KINDS)
     assert {cell.workload for cell in cells} >= set(WORKLOADS) - {"soak"}
     for cell in (*cells, *matrix.QUICK):
-        choose(cell.nemesis, ALL_CAPABILITIES, count=5, is_logged=True)
+        options = matrix.options_of(cell, Options())
+        choose(cell.nemesis, ALL_CAPABILITIES, count=5, is_logged=options.is_logged)
+    kinds = {
+        kind.name
+        for cell in cells
+        if (options := matrix.options_of(cell, Options())).is_logged
+        for kind in choose(cell.nemesis, ALL_CAPABILITIES, count=5, is_logged=True)
+    }
+    assert kinds == set(KINDS)
+    assert len({cell.title for cell in cells}) == len(cells)
 
 
 def test_a_nemesis_needs_what_the_host_can() -> None:
