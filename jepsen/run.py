@@ -20,7 +20,7 @@ from jepsen.checkers import check
 from jepsen.checkers.base import Meta, Result, Run, verdict
 from jepsen.drain import Drain, Drained
 from jepsen.history import INFO, NEMESIS
-from jepsen.hosts.base import Hosts
+from jepsen.hosts.base import Hosts, HostsError
 from jepsen.hosts.choosing import make_hosts
 from jepsen.live import Live
 from jepsen.nemesis.field import Fault, Field, Kind
@@ -29,7 +29,7 @@ from jepsen.nemesis.process import kill
 from jepsen.nemesis.runner import Nemesis
 from jepsen.nemesis.schedule import plan
 from jepsen.observer import Observer
-from jepsen.options import Options
+from jepsen.options import OptionError, Options
 from jepsen.recorder import Recorder
 from jepsen.watch import Watch
 from jepsen.workers import Crew
@@ -228,10 +228,11 @@ class Test:
 
 
 async def run_test(options: Options, say: Callable[[str], None]) -> Outcome:
-    """One test and its verdict. Raises NoNemesisError and HostsError for what this machine can't do."""
+    """One test and its verdict. Raises NoNemesisError and OptionError for what this machine can't do."""
     began = time.monotonic()
     workload, kinds = prepare(options)
     folder = store.open_run(options.store, options.name, {"options": options.as_json()})
+    say = both(say, folder.log)
     hosts = make_hosts(options.hosts, options.host_options(workload.flags, folder.folder))
     test = Test(options, workload, hosts, kinds, folder, say)
     for line in headline(test):
@@ -261,11 +262,25 @@ async def run_test(options: Options, say: Callable[[str], None]) -> Outcome:
     )
 
 
+def both(say: Callable[[str], None], log: Callable[[str], None]) -> Callable[[str], None]:
+    """What is said is in the log, too."""
+
+    def say_both(line: str) -> None:
+        say(line)
+        log(line)
+
+    return say_both
+
+
 def prepare(options: Options) -> tuple[Workload, tuple[Kind, ...]]:
     """The workload and the faults of a test; raises for what can't be done here."""
     nodes = options.host_options(()).nodes
     workload = make(options.workload, Params(nodes, options.replicate, options.retry, options.ttl))
-    capabilities = make_hosts(options.hosts, options.host_options(workload.flags)).capabilities
+    try:
+        hosts = make_hosts(options.hosts, options.host_options(workload.flags))
+    except HostsError as error:
+        raise OptionError(f"--hosts {options.hosts}: {error}") from error
+    capabilities = hosts.capabilities
     kinds = choose(
         options.nemesis_name, capabilities, count=options.nodes, is_logged=options.is_logged
     )

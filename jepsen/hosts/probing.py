@@ -208,8 +208,10 @@ def can_trace() -> str:
 
 @_probe
 def can_docker() -> str:
-    """A docker engine answers, and compose is there."""
-    _need("docker")
+    """A docker engine answers, compose is there, and what enters containers and cuts them: root and nft."""
+    if os.geteuid() != 0:
+        raise MissingError("entering containers needs root")
+    _need("docker", "nsenter", "nft")
     version = _run("docker", "version", "--format", "{{.Server.Version}}").strip()
     if _finish("docker", "compose", "version").returncode == 0:
         return f"engine {version}, compose v2"

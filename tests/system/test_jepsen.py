@@ -70,6 +70,7 @@ def test_a_short_run_with_cuts_and_kills_is_valid_and_shows_something(tmp_path: 
     )
     assert "VALID" in done.stderr
     assert (tmp_path / outcome["folder"] / "report.html").is_file()
+    assert (tmp_path / outcome["folder"] / store.LOG).read_text() in done.stderr
 
 
 def test_ctrl_c_heals_drains_checks_and_ends_with_unknown(tmp_path: Path) -> None:

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from jepsen import cli, matrix
+from jepsen import cli, matrix, store
+from jepsen.hosts import probing
 from jepsen.matrix import BROKEN, INVALID, UNKNOWN, VALID
 from jepsen.nemesis.packages import KINDS, NoNemesisError, choose
 from jepsen.options import Options
-from jepsen.run import Outcome
+from jepsen.run import Outcome, both
 from jepsen.workloads import WORKLOADS
 
 ALL_CAPABILITIES = frozenset().union(*(kind.needs for kind in KINDS.values()))
@@ -48,6 +49,22 @@ def test_bad_arguments_end_with_254(words: list[str], capsys: pytest.CaptureFixt
         status = ended.code
     assert status == 254
     assert "jepsen" in capsys.readouterr().err
+
+
+def test_hosts_that_cannot_be_are_bad_arguments(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = probing.Finding(is_there=True, detail="planted")
+    monkeypatch.setattr(probing, "can_docker", lambda: found)
+    assert cli.main(["test", "--hosts", "compose"]) == 254
+    assert "docker-compose.yml has 3 nodes, asked for are 5" in capsys.readouterr().err
+
+
+def test_what_is_said_is_logged(tmp_path: Path) -> None:
+    said: list[str] = []
+    with store.open_run(tmp_path, "queue", {}) as folder:
+        both(said.append, folder.log)("a line")
+    assert (said, folder.path(store.LOG).read_text()) == (["a line"], "a line\n")
 
 
 def test_help_is_no_error(capsys: pytest.CaptureFixture[str]) -> None:
