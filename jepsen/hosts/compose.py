@@ -98,7 +98,7 @@ class ComposeHosts:
     _compose: list[str] = attrs.field(factory=list, init=False)
     _ids: dict[str, str] = attrs.field(factory=dict, init=False)
     _running: dict[str, Container] = attrs.field(factory=dict, init=False)
-    _tracers: Tracers = attrs.field(factory=Tracers, init=False)
+    _tracers: Tracers = attrs.field(init=False)
     _prober: namespaces.Prober = attrs.field(factory=namespaces.Prober, init=False)
     _silent: frozenset[Link] = attrs.field(default=frozenset(), init=False)
     _lossy: frozenset[Link] = attrs.field(default=frozenset(), init=False)
@@ -113,6 +113,7 @@ class ComposeHosts:
         self.password = options.password or secrets.token_hex(8)
         self._secret = options.secret or secrets.token_hex(16)
         self._folder = (options.folder or cleaning.scratch_folder(options.prefix)).resolve()
+        self._tracers = Tracers(options.prefix)
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -129,7 +130,8 @@ class ComposeHosts:
     # Life
 
     async def setup(self) -> None:
-        """Build the image, start the containers, wait for one full view."""
+        """Build the image, start the containers, wait for one full view; dead runs go before: they hold our ports."""
+        await trio.to_thread.run_sync(cleaning.clean)
         cleaning.guard(self.options.prefix, with_docker=True)
         try:
             self._compose = [*await compose_command(), *self._files()]

@@ -21,7 +21,7 @@ from typing import Final
 
 import attrs
 
-from jepsen.hosts import clocks, namespaces, netns, nft
+from jepsen.hosts import cleaning, clocks, namespaces, netns, nft
 from jepsen.hosts.base import make_prefix
 
 _COMMAND_S: Final = 20.0
@@ -142,8 +142,8 @@ def can_mount() -> str:
     """A small disk in memory that gets full."""
     if os.geteuid() != 0:
         raise MissingError("mounting needs root")
-    with tempfile.TemporaryDirectory(prefix=f"{make_prefix()}-") as name:
-        _run("mount", "-t", "tmpfs", "-o", "size=64k", "jepsen", name)
+    with _owned() as prefix, tempfile.TemporaryDirectory(prefix=f"{prefix}-") as name:
+        _run("mount", "-t", "tmpfs", "-o", "size=64k", prefix, name)
         try:
             (Path(name) / "much").write_bytes(bytes(1 << 20))
         except OSError as error:
@@ -165,7 +165,7 @@ def can_fake_clock() -> str:
     library = clocks.find_library()
     if library is None:
         raise MissingError("no libfaketime")
-    with tempfile.TemporaryDirectory(prefix=f"{make_prefix()}-") as name:
+    with _owned() as prefix, tempfile.TemporaryDirectory(prefix=f"{prefix}-") as name:
         control = Path(name) / "clock"
         clocks.set_offset(control, 0)
         environment = {**os.environ, **clocks.environment(library, control)}
@@ -189,7 +189,7 @@ def can_fake_clock() -> str:
 def can_trace() -> str:
     """strace makes a child's fsync fail."""
     _need("strace")
-    with tempfile.NamedTemporaryFile(prefix=f"{make_prefix()}-") as file:
+    with _owned() as prefix, tempfile.NamedTemporaryFile(prefix=f"{prefix}-") as file:
         code = f"import os; os.fsync(os.open({file.name!r}, os.O_RDWR))"
         command = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", "inject=fsync:error=EIO"]
         child = ["sleep", str(_WAIT_S)]
@@ -277,6 +277,15 @@ def _hold(pid: int) -> None:
         raise MissingError("strace may not attach to a running process")
 
 
+@contextmanager
+def _owned() -> Iterator[str]:
+    """A prefix for what a probe makes; what of it outlives a probe that broke off goes with the interpreter."""
+    prefix = make_prefix()
+    cleaning.guard(prefix)
+    yield prefix
+    cleaning.release(prefix)
+
+
 _ENDS: Final = ("n1", "n2")
 Ends = Sequence[tuple[socket.socket, str]]  # (a bound UDP socket, its address)
 
@@ -287,26 +296,26 @@ def _two_hosts() -> Iterator[tuple[str, Ends]]:
     if os.geteuid() != 0:
         raise MissingError("namespaces need root")
     _need("ip", "nft")
-    prefix = make_prefix()
-    switch, hosts = f"{prefix}-switch", [f"{prefix}-{end}" for end in _ENDS]
-    ends: list[tuple[socket.socket, str]] = []
-    try:
-        names = "".join(f"netns add {name}\n" for name in (switch, *hosts))
-        _run("ip", "-batch", "-", text=names)
-        _run("ip", "-n", switch, "-batch", "-", text=netns.switch_batch(prefix, _ENDS))
-        addresses = netns.plan_addresses(_ENDS)
-        for end, name in zip(_ENDS, hosts, strict=True):
-            address = addresses[end]
-            _run("ip", "-n", name, "-batch", "-", text=netns.member_batch(address))
-            sock = namespaces.make_socket(namespaces.named(name), socket.SOCK_DGRAM)
-            sock.bind((address, namespaces.PROBE_PORT))
-            ends.append((sock, address))
-        yield switch, ends
-    finally:
-        for sock, _ in ends:
-            sock.close()
-        for name in (switch, *hosts):
-            _finish("ip", "netns", "delete", name)
+    with _owned() as prefix:
+        switch, hosts = f"{prefix}-switch", [f"{prefix}-{end}" for end in _ENDS]
+        ends: list[tuple[socket.socket, str]] = []
+        try:
+            names = "".join(f"netns add {name}\n" for name in (switch, *hosts))
+            _run("ip", "-batch", "-", text=names)
+            _run("ip", "-n", switch, "-batch", "-", text=netns.switch_batch(prefix, _ENDS))
+            addresses = netns.plan_addresses(_ENDS)
+            for end, name in zip(_ENDS, hosts, strict=True):
+                address = addresses[end]
+                _run("ip", "-n", name, "-batch", "-", text=netns.member_batch(address))
+                sock = namespaces.make_socket(namespaces.named(name), socket.SOCK_DGRAM)
+                sock.bind((address, namespaces.PROBE_PORT))
+                ends.append((sock, address))
+            yield switch, ends
+        finally:
+            for sock, _ in ends:
+                sock.close()
+            for name in (switch, *hosts):
+                _finish("ip", "netns", "delete", name)
 
 
 def _nft(namespace: str, script: str) -> None:

@@ -38,12 +38,13 @@ class ProcessHosts:
     options: HostOptions
     network: Network
     _processes: dict[str, subprocess.Popen[bytes]] = attrs.field(factory=dict, init=False)
-    _tracers: Tracers = attrs.field(factory=Tracers, init=False)
+    _tracers: Tracers = attrs.field(init=False)
     _folder: Path = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         options = self.options
         self._folder = (options.folder or cleaning.scratch_folder(options.prefix)).resolve()
+        self._tracers = Tracers(options.prefix)
 
     @property
     def nodes(self) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 from typing import Final
@@ -10,6 +11,7 @@ import attrs
 import trio
 
 from jepsen.hosts.base import HostsError
+from jepsen.hosts.cleaning import MARK
 
 _CALLS: Final = "fsync,fdatasync,sync_file_range"
 ATTACH_S: Final = 5.0
@@ -32,14 +34,15 @@ class Tracer:
     _process: subprocess.Popen[bytes]
 
     @classmethod
-    async def attach(cls, pid: int, injection: str) -> Tracer:
-        """Hold a process, all threads, with this injection; HostsError if that can't be."""
+    async def attach(cls, pid: int, injection: str, prefix: str) -> Tracer:
+        """Hold a process, all threads, with this injection, for this run; HostsError if that can't be."""
         command = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", f"trace={_CALLS}"]
         process = subprocess.Popen(
             [*command, "-e", injection, "-p", str(pid)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
+            env={**os.environ, MARK: prefix},
             start_new_session=True,
         )
         tracer = cls(process)
@@ -64,14 +67,15 @@ class Tracer:
 
 @attrs.define(eq=False)
 class Tracers:
-    """Who is held, by node: one injection at a time."""
+    """Who is held, by node: one injection at a time; `prefix` is the run's."""
 
+    prefix: str
     _by_node: dict[str, Tracer] = attrs.field(factory=dict, init=False)
 
     async def hold(self, node: str, pid: int, injection: str) -> None:
         """Hold this process from now on, with this injection alone."""
         await self.release(node)
-        self._by_node[node] = await Tracer.attach(pid, injection)
+        self._by_node[node] = await Tracer.attach(pid, injection, self.prefix)
 
     async def release(self, node: str) -> None:
         """Let it go on alone; nothing if it isn't held."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import signal
 import subprocess
@@ -12,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from jepsen.hosts import cleaning
-from jepsen.hosts.base import make_prefix, pid_space
+from jepsen.hosts import cleaning, probing, tracing
+from jepsen.hosts.base import HostOptions, HostsError, make_prefix, pid_space
+from jepsen.hosts.compose import ComposeHosts
 
 
 @pytest.fixture
@@ -87,6 +89,42 @@ def test_only_whole_prefixes_count(text: str, thing: str | None):
     assert list(cleaning._by_prefix([(text, "t")])) == ([] if thing is None else [thing])
 
 
+def test_what_a_probe_mounts_bears_its_prefix(monkeypatch: pytest.MonkeyPatch):
+    said: list[tuple[str, ...]] = []
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(probing, "_run", lambda *words: said.append(words))
+    work = inspect.unwrap(probing.can_mount)
+    with pytest.raises(probing.MissingError, match="1 MiB fits"):
+        work()
+    assert cleaning._PREFIX.fullmatch(said[0][-2])
+    assert Path(said[0][-1]).name.startswith(said[0][-2])
+
+
+@pytest.mark.skipif(not probing.can_trace().is_there, reason=probing.can_trace().detail)
+async def test_what_holds_a_server_bears_the_prefix_of_the_run():
+    prefix = make_prefix()
+    tracers = tracing.Tracers(prefix)
+    with subprocess.Popen(["sleep", "60"]) as held:
+        try:
+            await tracers.hold("n1", held.pid, tracing.failing())
+            assert [len(each.processes) for each in of(prefix)] == [1]
+            await tracers.release("n1")
+            assert of(prefix) == []
+        finally:
+            held.kill()
+
+
+async def test_containers_come_up_only_where_dead_runs_were_cleaned(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    def clean() -> None:
+        raise HostsError("cleaned first")
+
+    monkeypatch.setattr(cleaning, "clean", clean)
+    with pytest.raises(HostsError, match="cleaned first"):
+        await ComposeHosts(HostOptions(count=3)).setup()
+
+
 def test_a_run_is_active_while_its_process_lives(dead_pid: int):
     assert cleaning.is_active(make_prefix())
     assert not cleaning.is_active(f"dqj-{dead_pid}-{pid_space()}abcd")
@@ -122,12 +160,17 @@ cleaning.guard(prefix)
 if sys.argv[2] == "terminated": os.kill(os.getpid(), signal.SIGTERM)
 if sys.argv[2] == "broken": raise RuntimeError
 if sys.argv[2] == "released": cleaning.release(prefix)
+if sys.argv[2] == "probing":
+    from jepsen.hosts import probing
+    with probing._owned() as other:
+        cleaning.scratch_folder(other).mkdir()
+        os.kill(os.getpid(), signal.SIGTERM)
 """
 
 
 @pytest.mark.parametrize(
     ("how", "is_kept"),
-    [("ended", False), ("broken", False), ("terminated", False), ("released", True)],
+    [("ended", False), ("broken", False), ("terminated", False), ("released", True), ("probing", False)],
 )
 def test_guarded_things_go_with_the_interpreter(tmp_path: Path, how: str, is_kept: bool):
     subprocess.run(
