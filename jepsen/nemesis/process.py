@@ -18,9 +18,13 @@ import trio
 
 from jepsen.hosts.base import CLOCK, DISK_FULL, FSYNC, KILL, PAUSE
 from jepsen.nemesis.field import Fault, Field, Proof, until
+from jepsen.resp import ReplyError, Trouble
 
 REJOIN_S: Final = 10.0
 JUMP_S_MAX: Final = 288.0
+SAVE_S: Final = 5.0
+# What a node says of a bad disk.
+ERRORS: Final = {"disk-full": "No space left", "fail-fsync": "Input/output error"}
 
 
 async def kill(field: Field, nodes: Sequence[str]) -> Proof:
@@ -239,7 +243,7 @@ class Disk:
         return Fault(self.name, nodes=(field.dice.choice(fit),), params=params)
 
     async def begin(self, field: Field, id: int, fault: Fault) -> Proof:
-        """Spoil it. The host measures what it did and raises if it isn't so."""
+        """Spoil it; proven by a file that the node can't write now, or only slowly."""
         (node,) = fault.nodes
         if self.name == "disk-full":
             await field.hosts.fill_disk(node)
@@ -247,14 +251,21 @@ class Disk:
             await field.hosts.slow_fsync(node, fault.params["delay_ms"])
         else:
             await field.hosts.fail_fsync(node)
-        return Proof(1, 1, "the host's own measurement")
+
+        async def is_spoiled() -> bool:
+            taken_s, error = await save(field, node)
+            if self.name == "slow-fsync":
+                return not error and taken_s >= fault.params["delay_ms"] / 1_000
+            return ERRORS[self.name] in error
+
+        return Proof(1, int(await until(is_spoiled)), "CLUSTER SAVECONFIG asked")
 
     async def hold(self, field: Field, id: int, fault: Fault, seconds: float) -> None:
         """Wait."""
         await trio.sleep(seconds)
 
     async def end(self, field: Field, id: int, fault: Fault) -> Proof:
-        """Mend it; a node that stopped over it is started again."""
+        """Mend it; a node that stopped over it is started again. Proven by a file that it can write as before."""
         (node,) = fault.nodes
         if self.name == "disk-full":
             await field.hosts.free_disk(node)
@@ -262,7 +273,22 @@ class Disk:
             await field.hosts.mend_fsync(node)
         if not field.hosts.is_alive(node):
             await field.start(node)
-        return Proof(1, int(await until(lambda: field.answers(node))), "PING answered")
+
+        async def is_mended() -> bool:
+            taken_s, error = await save(field, node)
+            return not error and taken_s < fault.params.get("delay_ms", SAVE_S * 1_000) / 1_000
+
+        return Proof(1, int(await until(is_mended)), "CLUSTER SAVECONFIG asked")
+
+
+async def save(field: Field, node: str) -> tuple[float, str]:
+    """Let a node write and sync its node table: how long it took, and what was wrong ("": nothing)."""
+    began, error = trio.current_time(), ""
+    try:
+        await field.call(node, "CLUSTER", "SAVECONFIG", timeout_s=SAVE_S)
+    except (ReplyError, Trouble) as raised:
+        error = str(raised) or "no answer"
+    return trio.current_time() - began, error
 
 
 DISKS: Final = (

@@ -170,7 +170,13 @@ if sys.argv[2] == "probing":
 
 @pytest.mark.parametrize(
     ("how", "is_kept"),
-    [("ended", False), ("broken", False), ("terminated", False), ("released", True), ("probing", False)],
+    [
+        ("ended", False),
+        ("broken", False),
+        ("terminated", False),
+        ("released", True),
+        ("probing", False),
+    ],
 )
 def test_guarded_things_go_with_the_interpreter(tmp_path: Path, how: str, is_kept: bool):
     subprocess.run(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Collection
+from functools import partial
 from typing import Any, cast
 
 import attrs
@@ -12,12 +13,13 @@ import trio
 
 from jepsen.history import INFO, NEMESIS
 from jepsen.hosts.base import CUT, KILL, PAUSE, Hosts, HostsError, Link, all_links
-from jepsen.nemesis import membership
-from jepsen.nemesis.field import Fault, Field, Kind, Proof
+from jepsen.nemesis import membership, process
+from jepsen.nemesis.field import Fault, Field, Kind, Proof, until
 from jepsen.nemesis.grudges import GRUDGES
 from jepsen.nemesis.membership import LeaveJoin
 from jepsen.nemesis.network import Partition, partition
-from jepsen.nemesis.process import Kill, Pause, RollingRestart
+from jepsen.nemesis.packages import NEEDS_LOG
+from jepsen.nemesis.process import DISKS, Kill, Pause, RollingRestart
 from jepsen.nemesis.runner import Nemesis
 from jepsen.nemesis.schedule import Step
 from jepsen.recorder import Recorder
@@ -34,7 +36,26 @@ class PaperHosts:
     silent: frozenset[Link] = frozenset()
     dead: set[str] = attrs.Factory(set)
     stopped: set[str] = attrs.Factory(set)
+    # What a node answers when it is to save a file, and how long that takes it.
+    saved: bytes = b"+OK"
+    save_s: float = 0.0
     port: int = 0
+
+    async def fill_disk(self, _node: str) -> None:
+        self.saved = b"+OK" if "disk" in self.lies else b"-ERR No space left on device"
+
+    async def slow_fsync(self, _node: str, delay_ms: float) -> None:
+        self.save_s = 0.0 if "disk" in self.lies else delay_ms / 1_000
+
+    async def fail_fsync(self, _node: str) -> None:
+        self.saved = b"+OK" if "disk" in self.lies else b"-ERR Input/output error"
+
+    async def free_disk(self, _node: str) -> None:
+        if "heal" not in self.lies:
+            self.saved, self.save_s = b"+OK", 0.0
+
+    async def mend_fsync(self, node: str) -> None:
+        await self.free_disk(node)
 
     async def cut(self, links: Collection[Link]) -> None:
         if "raise" in self.lies and links:
@@ -73,7 +94,7 @@ class PaperHosts:
 INFO_TEXT = b"cluster_reachable_nodes:4\r\ncluster_safe_to_stop:0\r\n"
 
 
-async def pong(stream: trio.SocketStream) -> None:
+async def pong(hosts: PaperHosts, stream: trio.SocketStream) -> None:
     """A node that sees everybody, is never safe to stop, and else answers +PONG."""
     async for words in stream:
         answer = b"+PONG\r\n"
@@ -81,6 +102,9 @@ async def pong(stream: trio.SocketStream) -> None:
             answer = b"$%d\r\n%b\r\n" % (len(INFO_TEXT), INFO_TEXT)
         elif b"LEAVING" in words:
             answer = b"+OK\r\n"
+        elif b"SAVECONFIG" in words:
+            await trio.sleep(hosts.save_s)
+            answer = hosts.saved + b"\r\n"
         await stream.send_all(answer)
 
 
@@ -95,9 +119,10 @@ class Stage:
     async def built(cls, nursery: trio.Nursery, kinds: list[Kind], **lies: Any) -> Stage:
         hosts = PaperHosts(**lies)
         (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
-        nursery.start_soon(trio.serve_listeners, pong, [listener])
+        nursery.start_soon(trio.serve_listeners, partial(pong, hosts), [listener])
         hosts.port = listener.socket.getsockname()[1]
-        field = Field(cast(Hosts, hosts), random.Random(1))
+        needs_log = any(kind.name in NEEDS_LOG for kind in kinds)
+        field = Field(cast(Hosts, hosts), random.Random(1), is_logged=needs_log)
         return cls(hosts, Nemesis(field, Recorder(), kinds))
 
     def told(self) -> list[tuple[str, bool | None]]:
@@ -108,7 +133,7 @@ class Stage:
 
 
 @pytest.mark.parametrize(
-    "kind", [*map(partition, GRUDGES), Kill(), Pause()], ids=lambda kind: kind.name
+    "kind", [*map(partition, GRUDGES), Kill(), Pause(), *DISKS], ids=lambda kind: kind.name
 )
 async def test_a_fault_is_proven_at_both_ends(kind: Kind, nursery: trio.Nursery) -> None:
     stage = await Stage.built(nursery, [kind])
@@ -121,13 +146,27 @@ async def test_a_fault_is_proven_at_both_ends(kind: Kind, nursery: trio.Nursery)
     )
 
 
-@pytest.mark.parametrize(("kind", "lie"), [(partition("bridge"), "cut"), (Kill(), "kill")])
+@pytest.mark.parametrize(
+    ("kind", "lie"),
+    [(partition("bridge"), "cut"), (Kill(), "kill"), *((disk, "disk") for disk in DISKS)],
+)
 async def test_a_fault_that_is_not_there_is_not_proven(
-    kind: Kind, lie: str, nursery: trio.Nursery
+    kind: Kind, lie: str, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(process, "until", partial(until, within_s=0.0))
     stage = await Stage.built(nursery, [kind], lies=frozenset({lie}))
     await stage.nemesis.run([Step(0.0, (0,), 0.01)], 60.0)
     assert stage.told()[1] == ("start", False)
+
+
+@pytest.mark.parametrize("kind", DISKS, ids=lambda kind: kind.name)
+async def test_a_disk_that_stays_bad_is_not_proven_mended(
+    kind: Kind, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "until", partial(until, within_s=0.0))
+    stage = await Stage.built(nursery, [kind], lies=frozenset({"heal"}))
+    await stage.nemesis.run([Step(0.0, (0,), 0.01)], 60.0)
+    assert [proven for _, proven in stage.told()] == [None, True, None, False]
 
 
 async def test_a_host_that_fails_makes_an_unproven_fault_and_a_trouble(
