@@ -163,6 +163,10 @@ class Hosts(Protocol):
         """Links that carry bytes right now, as measured, whether servers are up or not."""
         ...
 
+    async def times_ms(self) -> dict[Link, float]:
+        """How long a few bytes take now on each link that carries them; UnsupportedError without DELAY."""
+        ...
+
     async def kill(self, node: str) -> None:
         """SIGKILL; the node is down when this returns."""
         ...
@@ -291,4 +295,8 @@ class Network(Protocol):
 
     async def probe(self) -> frozenset[Link]:
         """As Hosts.probe."""
+        ...
+
+    async def times_ms(self) -> dict[Link, float]:
+        """As Hosts.times_ms."""
         ...

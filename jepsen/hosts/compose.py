@@ -236,6 +236,10 @@ class ComposeHosts:
         """Links between live containers that carry datagrams."""
         return await self._prober.probe()
 
+    async def times_ms(self) -> dict[Link, float]:
+        """UnsupportedError: no link is slow."""
+        raise UnsupportedError("containers delay nothing, so they time nothing")
+
     async def _judge(self) -> None:
         """Each live container drops what it may not hear."""
         async with trio.open_nursery() as nursery:

@@ -168,6 +168,11 @@ class ProxyNetwork:
             self.options.nodes
         )
 
+    async def times_ms(self) -> dict[Link, float]:
+        """As Hosts.times_ms."""
+        answer = await self._order("time")
+        return {(source, target): ms for source, target, ms in answer["ms"]}
+
     async def _order(self, what: str, **more: Any) -> dict[str, Any]:
         """The proxy's answer to one order; HostsError if it is gone."""
         process, number = self._process, next(self._ids)

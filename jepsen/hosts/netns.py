@@ -152,6 +152,10 @@ class NamespaceNetwork:
         """Links that carry datagrams."""
         return await self._prober.probe()
 
+    async def times_ms(self) -> dict[Link, float]:
+        """UnsupportedError: no link is slow."""
+        raise base.UnsupportedError("namespaces delay nothing, so they time nothing")
+
     async def _judge(self) -> None:
         silent, lossy = self._pairs(self._silent), self._pairs(self._lossy)
         await self._nft(nft.verdicts(nft.FAMILY_BRIDGE, silent, lossy, self._loss))

@@ -209,6 +209,10 @@ class ProcessHosts:
         """Links that carry bytes now."""
         return await self.network.probe()
 
+    async def times_ms(self) -> dict[Link, float]:
+        """As the network measures."""
+        return await self.network.times_ms()
+
     # Processes
 
     async def kill(self, node: str) -> None:

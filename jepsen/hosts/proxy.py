@@ -156,6 +156,9 @@ class Proxy:
                 return {"count": self._reset(_links(order))}
             case "probe":
                 return {"links": await self._probe()}
+            case "time":
+                times = await self._time()
+                return {"ms": [[*link, seconds * 1_000] for link, seconds in times.items()]}
             case "carried":
                 meters = self._meters.items()
                 return {"bytes": [[*link, meter.bytes] for link, meter in meters]}
@@ -193,22 +196,28 @@ class Proxy:
     async def _probe(self) -> list[Link]:
         """Links that carry bytes now: a token of ours through a pump, or what nodes said meanwhile."""
         before = {link: meter.bytes for link, meter in self._meters.items()}
-        arrived: dict[Link, None] = {}
-        async with trio.open_nursery() as nursery:
-            for link, gate in self.gates.items():
-                nursery.start_soon(self._try_link, link, gate, arrived)
+        arrived = await self._time()
         moved = {link for link, meter in self._meters.items() if meter.bytes != before[link]}
         return sorted(moved | set(arrived))
 
-    async def _try_link(self, link: Link, gate: Gate, arrived: dict[Link, None]) -> None:
+    async def _time(self) -> dict[Link, float]:
+        """How many seconds a token of ours took through each link that carries it."""
+        arrived: dict[Link, float] = {}
+        async with trio.open_nursery() as nursery:
+            for link, gate in self.gates.items():
+                nursery.start_soon(self._try_link, link, gate, arrived)
+        return arrived
+
+    async def _try_link(self, link: Link, gate: Gate, arrived: dict[Link, float]) -> None:
         mouth, source = _socket_pair()
         sink, ear = _socket_pair()
         with trio.move_on_after(PROBE_S + gate.delay_s + gate.jitter_s):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(pump, source, sink, gate, Meter())
+                began = trio.current_time()
                 await mouth.send_all(_TOKEN)
                 if await ear.receive_some(len(_TOKEN)) == _TOKEN:
-                    arrived[link] = None
+                    arrived[link] = trio.current_time() - began
                 nursery.cancel_scope.cancel()
         for stream in (mouth, source, sink, ear):
             stream.socket.close()

@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol
 import attrs
 import trio
 
-from jepsen.hosts.base import Hosts, HostsError
+from jepsen.hosts.base import Hosts, HostsError, all_links
 from jepsen.nemesis.grudges import Link
 from jepsen.resp import Client, ReplyError, Trouble, Word
 
@@ -112,9 +112,20 @@ class Field:
         return sorted({link for links in self.cuts.values() for link in links})
 
     async def prove_silent(self, links: Collection[Link]) -> Proof:
-        """Measure that these links carry nothing."""
-        carrying = await self.hosts.probe()
-        return Proof(len(links), sum(link not in carrying for link in links), "links probed")
+        """Measure that these links carry nothing, while all between live nodes that no fault silences do."""
+        out = {*self.cut_links(), *links}
+        others = [link for link in all_links(self.nodes) - out if self.down.keys().isdisjoint(link)]
+        heard: set[Link] = set()
+
+        async def are_others_heard() -> bool:
+            heard.update(await self.hosts.probe())
+            return heard.issuperset(others)
+
+        await until(are_others_heard)
+        silent = sum(link not in heard for link in links)
+        if mute := sum(link not in heard for link in others):
+            return Proof(len(links) + mute, silent, f"links probed; {mute} others carry nothing")
+        return Proof(len(links), silent, "links probed")
 
     async def prove_carrying(self, links: Collection[Link]) -> Proof:
         """Measure that these links carry, but for those that another fault silences."""

@@ -227,6 +227,16 @@ async def test_probe_tells_which_directions_carry():
         assert await pair.order("probe") == {"links": [("n1", "n2"), ("n2", "n1")]}
 
 
+async def test_each_direction_is_timed_by_itself():
+    async with carrying() as pair:
+        await pair.order("shape", links=[["n1", "n2"]], delay_ms=120, jitter_ms=0)
+        times = (await pair.order("time"))["ms"]
+        slow, fast = [next(ms for *link, ms in times if link[0] == by) for by in ("n1", "n2")]
+        assert fast < 120 <= slow
+        await pair.order("cut", links=[["n1", "n2"]])
+        assert [link for *link, _ in (await pair.order("time"))["ms"]] == [["n2", "n1"]]
+
+
 async def test_unknown_order_is_an_error():
     async with carrying() as pair:
         with pytest.raises(ValueError, match="no such order: 'sing'"):

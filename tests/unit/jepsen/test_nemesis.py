@@ -13,11 +13,11 @@ import trio
 
 from jepsen.history import INFO, NEMESIS
 from jepsen.hosts.base import CUT, KILL, PAUSE, Hosts, HostsError, Link, all_links
-from jepsen.nemesis import membership, process
+from jepsen.nemesis import field, membership, network, process
 from jepsen.nemesis.field import Fault, Field, Kind, Proof, until
 from jepsen.nemesis.grudges import GRUDGES
 from jepsen.nemesis.membership import LeaveJoin
-from jepsen.nemesis.network import Partition, partition
+from jepsen.nemesis.network import Delay, Loss, Partition, partition
 from jepsen.nemesis.packages import NEEDS_LOG
 from jepsen.nemesis.process import DISKS, Kill, Pause, RollingRestart
 from jepsen.nemesis.runner import Nemesis
@@ -32,6 +32,9 @@ class PaperHosts:
     nodes: tuple[str, ...] = ("n1", "n2", "n3", "n4", "n5")
     password: str = ""
     capabilities: frozenset[str] = frozenset({CUT, KILL, PAUSE})
+    # Of each link, as shaped, but for the one that lies.
+    delay_ms: float = 0.0
+    loss: float = 0.0
     lies: frozenset[str] = frozenset()
     silent: frozenset[Link] = frozenset()
     dead: set[str] = attrs.Factory(set)
@@ -63,7 +66,25 @@ class PaperHosts:
         self.silent = frozenset() if "cut" in self.lies else frozenset(links)
 
     async def probe(self) -> frozenset[Link]:
-        return all_links(self.nodes) - self.silent
+        return frozenset() if "probe" in self.lies else all_links(self.nodes) - self.silent
+
+    async def shape(
+        self,
+        links: Collection[Link],
+        *,
+        delay_ms: float = 0,
+        jitter_ms: float = 0,
+        loss: float = 0,
+    ) -> None:
+        if links or "heal" not in self.lies:
+            self.delay_ms, self.loss = delay_ms + jitter_ms, loss
+
+    async def times_ms(self) -> dict[Link, float]:
+        fast = ("n1", "n2") if "shape" in self.lies else None
+        return {link: self.delay_ms * (link != fast) for link in await self.probe()}
+
+    async def lost(self) -> int:
+        return int(self.loss * 100) if "shape" not in self.lies else 0
 
     async def kill(self, node: str) -> None:
         if "kill" not in self.lies:
@@ -133,7 +154,9 @@ class Stage:
 
 
 @pytest.mark.parametrize(
-    "kind", [*map(partition, GRUDGES), Kill(), Pause(), *DISKS], ids=lambda kind: kind.name
+    "kind",
+    [*map(partition, GRUDGES), Kill(), Pause(), Delay(), Loss(), *DISKS],
+    ids=lambda kind: kind.name,
 )
 async def test_a_fault_is_proven_at_both_ends(kind: Kind, nursery: trio.Nursery) -> None:
     stage = await Stage.built(nursery, [kind])
@@ -148,25 +171,42 @@ async def test_a_fault_is_proven_at_both_ends(kind: Kind, nursery: trio.Nursery)
 
 @pytest.mark.parametrize(
     ("kind", "lie"),
-    [(partition("bridge"), "cut"), (Kill(), "kill"), *((disk, "disk") for disk in DISKS)],
+    [
+        (partition("bridge"), "cut"),
+        (partition("bridge"), "probe"),
+        (Kill(), "kill"),
+        (Delay(), "shape"),
+        (Loss(), "shape"),
+        *((disk, "disk") for disk in DISKS),
+    ],
 )
 async def test_a_fault_that_is_not_there_is_not_proven(
     kind: Kind, lie: str, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process, "until", partial(until, within_s=0.0))
+    for module in (process, network, field):
+        monkeypatch.setattr(module, "until", partial(until, within_s=0.0))
     stage = await Stage.built(nursery, [kind], lies=frozenset({lie}))
     await stage.nemesis.run([Step(0.0, (0,), 0.01)], 60.0)
     assert stage.told()[1] == ("start", False)
 
 
-@pytest.mark.parametrize("kind", DISKS, ids=lambda kind: kind.name)
-async def test_a_disk_that_stays_bad_is_not_proven_mended(
+@pytest.mark.parametrize("kind", [Delay(), Loss(), *DISKS], ids=lambda kind: kind.name)
+async def test_what_stays_broken_is_not_proven_mended(
     kind: Kind, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process, "until", partial(until, within_s=0.0))
+    for module in (process, network, field):
+        monkeypatch.setattr(module, "until", partial(until, within_s=0.0))
     stage = await Stage.built(nursery, [kind], lies=frozenset({"heal"}))
     await stage.nemesis.run([Step(0.0, (0,), 0.01)], 60.0)
     assert [proven for _, proven in stage.told()] == [None, True, None, False]
+
+
+async def test_a_cut_link_needs_no_time_to_be_slow(nursery: trio.Nursery) -> None:
+    stage = await Stage.built(nursery, [Delay()], lies=frozenset({"shape"}))
+    await stage.nemesis.field.cut(99, [("n1", "n2")])
+    await stage.nemesis.begin(Delay())
+    proof = stage.nemesis.recorder.history[-1].value["proof"]
+    assert proof == {"asked": 19, "silent": 19, "how": "links timed"}
 
 
 async def test_a_host_that_fails_makes_an_unproven_fault_and_a_trouble(
