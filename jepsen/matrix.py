@@ -23,18 +23,21 @@ WORDS: Final = {VALID: "valid", INVALID: "INVALID", UNKNOWN: "unknown", BROKEN: 
 
 @attrs.frozen
 class Cell:
-    """One test of the matrix. `aof` is its own, whatever the command line says; "": as that says."""
+    """One test of the matrix. `aof` and `final` are its own, whatever the command line says; "": as that says."""
 
     workload: str
     nemesis: str
     time_limit: float
     replicate: int = 0
     aof: str = ""
+    final: str = ""
 
     @property
     def title(self) -> str:
         """What it is, in a few words."""
-        return f"{self.workload} x {self.nemesis}" + f" --aof {self.aof}" * bool(self.aof)
+        own = {"aof": self.aof, "final": self.final}
+        words = [f" --{name} {value}" for name, value in own.items() if value]
+        return f"{self.workload} x {self.nemesis}{''.join(words)}"
 
 
 QUICK: Final = (
@@ -72,6 +75,7 @@ def full() -> tuple[Cell, ...]:
         Cell("bigmem", "none", 60),
         Cell("purge-cancel", "partition-halves", 60),
         Cell("dead-letter", "partition-halves", 60),
+        Cell("queue", "partition-halves", 60, final="core"),
         Cell("queue", "mixed", 120, aof="always"),
     ]
     return (*queue, *logged, *races, *others)
@@ -86,6 +90,7 @@ def options_of(cell: Cell, base: Options) -> Options:
         time_limit=cell.time_limit,
         replicate=cell.replicate or base.replicate,
         aof=cell.aof or base.aof,
+        final=cell.final or base.final,
     )
 
 

@@ -24,6 +24,7 @@ from jepsen.hosts.base import Hosts, HostsError
 from jepsen.hosts.choosing import make_hosts
 from jepsen.live import Live
 from jepsen.nemesis.field import Fault, Field, Kind
+from jepsen.nemesis.membership import forget
 from jepsen.nemesis.packages import choose
 from jepsen.nemesis.process import kill
 from jepsen.nemesis.runner import Nemesis
@@ -169,13 +170,21 @@ class Test:
         self.phase("end")
 
     async def _abandon(self) -> tuple[str, ...]:
-        """Kill the smaller half for ever; the larger one must still deliver all it has."""
-        nodes, dice = self.hosts.nodes, self.options.dice("core")
-        self.abandoned = tuple(sorted(dice.sample(nodes, (len(nodes) - 1) // 2)))
+        """Kill the smaller half for ever and tell the larger one so, which must still deliver and end all it has."""
+        nodes, field = self.hosts.nodes, self.field
+        self.abandoned = tuple(
+            sorted(self.options.dice("core").sample(nodes, (len(nodes) - 1) // 2))
+        )
+        live = [node for node in self.abandoned if node not in field.broken]
+        ids = {node: await field.id_of(node) for node in live}
         fault = Fault("kill-abandoned", nodes=self.abandoned, wipes=self.abandoned)
-        proof = await kill(self.field, self.abandoned)
+        proof = await kill(field, self.abandoned)
         self.recorder.add(NEMESIS, INFO, "start", {**fault.as_value(0), **proof.as_value()})
         self.live.fault("start", fault, proof)
+        for node, node_id in ids.items():
+            field.tell("forget", node, None)
+            # Who isn't forgotten has to hear of each ack: nothing would drain while the core waits for the dead.
+            field.tell("forget", node, await forget(field, node_id, field.fit_nodes()))
         return tuple(node for node in nodes if node not in self.abandoned)
 
     async def _heed_signal(self) -> None:

@@ -42,6 +42,8 @@ class PaperHosts:
     # What a node answers when it is to save a file, and how long that takes it.
     saved: bytes = b"+OK"
     save_s: float = 0.0
+    # The ids that CLUSTER NODES lists; every node says that it is the first.
+    ids: list[str] = attrs.Factory(lambda: ["id-1", "id-2"])
     port: int = 0
 
     async def fill_disk(self, _node: str) -> None:
@@ -120,13 +122,23 @@ async def pong(hosts: PaperHosts, stream: trio.SocketStream) -> None:
     async for words in stream:
         answer = b"+PONG\r\n"
         if b"INFO" in words:
-            answer = b"$%d\r\n%b\r\n" % (len(INFO_TEXT), INFO_TEXT)
+            answer = bulk(INFO_TEXT)
+        elif b"MYID" in words:
+            answer = bulk(hosts.ids[0].encode())
+        elif b"NODES" in words:
+            answer = bulk("\n".join(hosts.ids).encode())
+        elif b"FORGET" in words:
+            hosts.ids = [each for each in hosts.ids if each.encode() not in words]
         elif b"LEAVING" in words:
             answer = b"+OK\r\n"
         elif b"SAVECONFIG" in words:
             await trio.sleep(hosts.save_s)
             answer = hosts.saved + b"\r\n"
         await stream.send_all(answer)
+
+
+def bulk(text: bytes) -> bytes:
+    return b"$%d\r\n%b\r\n" % (len(text), text)
 
 
 @attrs.define(eq=False)
