@@ -1,7 +1,9 @@
 """Schedule: when faults begin and how long they stay; drawn around the system's own timers, pure.
 
 A fault that lasts a little less and a little more than a time-out tests what a fixed 10 s never meets. Between two
-faults lies a healthy window, in which what was promised for healthy times can be checked.
+faults lies a healthy window, 4 s at least in a run of a minute: enough for what holds within seconds of a heal. What
+takes longer to judge (ends known after `facts_ms`, leases) is judged in the long quiets of runs of LONG_RUN_S, and
+after the last heal; faults longer than HOLD_SHARE of an interval are in such runs only, too.
 """
 
 from __future__ import annotations
