@@ -81,7 +81,9 @@ def make_parser() -> Parser:
     able = commands.add_parser("doctor", help="what this machine can do")
     able.set_defaults(act=_doctor)
     clean = commands.add_parser("clean", help="remove what dead runs left behind")
-    clean.add_argument("--all", action="store_true", help="runs that go on, too")
+    clean.add_argument(
+        "--all", action="store_true", help="runs that go on, and those of other pid namespaces, too"
+    )
     clean.set_defaults(act=_clean)
     return parser
 
