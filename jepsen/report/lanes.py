@@ -42,8 +42,8 @@ class Window:
 
     @property
     def is_proven(self) -> bool:
-        """Whether a probe showed that it acted."""
-        return self.fault.proven is True
+        """Whether probes showed that it acted, and that it was mended if it was."""
+        return self.fault.proven is True and self.fault.heal_proven is not False
 
     @property
     def text(self) -> str:

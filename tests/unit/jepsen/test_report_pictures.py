@@ -9,10 +9,12 @@ import pytest
 
 from jepsen.checkers.base import Finding, Meta, Run
 from jepsen.report import pictures
+from jepsen.report.lanes import windows
 from jepsen.report.measures import Calls
 from jepsen.report.pictures import OUTCOMES, PICTURES
 from jepsen.report.svg import POINTS_MAX
 from tests.unit.jepsen.synthetic import lost_values, make_results, make_run
+from tests.unit.jepsen.telling import Tale
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -46,6 +48,12 @@ def test_every_call_is_counted_when_there_are_too_many() -> None:
     counts = [int(each.get("data-count", 0)) for each in marked(ET.fromstring(svg), "cell")]
     assert sum(counts) == total
     assert len(svg) < 3_000_000
+
+
+def test_a_fault_whose_end_nobody_saw_is_not_proven() -> None:
+    tale = Tale()
+    tale.fault(1_000, 2_000, heal_proven=False)
+    assert not windows(tale.run())[0].is_proven
 
 
 @pytest.mark.parametrize("name", PICTURES)
