@@ -19,8 +19,11 @@ from jepsen.recorder import Recorder
 LOOK_S: Final = 0.05
 LAG_S: Final = 0.25
 EXIT_LINES: Final = 5
+# What stands before each line of a traceback in a group of exceptions: all of a nursery's are.
+GUTTER: Final = re.compile(r"^ *[+|] ")
 TRACE: Final = re.compile(
-    r"^(Traceback|AssertionError|.*\bunhandled\b|.*\bcritical\b).*$", re.M | re.I
+    r"(Exception Group )?Traceback|Fatal Python error|AssertionError|.*\b(unhandled|critical|warning bug)\b",
+    re.I,
 )
 TRACES_MAX: Final = 20
 
@@ -64,7 +67,8 @@ class Watch:
         """Lines of server logs that tell of a bug, with the line after a traceback's end."""
         found: list[str] = []
         for node in self.field.nodes:
-            lines = self.field.hosts.log_text(node).splitlines()
+            text = self.field.hosts.log_text(node)
+            lines = [GUTTER.sub("", line) for line in text.splitlines()]
             for number, line in enumerate(lines):
                 if TRACE.match(line):
                     after = [each for each in lines[number + 1 : number + 60] if each[:1].strip()]
