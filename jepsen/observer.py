@@ -101,6 +101,7 @@ async def snapshot(client: Client) -> dict[str, Any]:
         "delivered": int(info["delivered_jobs"]),
         "delayed": int(info["delayed_jobs"]),
         "acked": acked,
+        "bytes": int(info["body_bytes"]),
         "memory": int(info["used_memory"]),
         "lag_ms": lag_ms,
     }

@@ -219,6 +219,7 @@ def _jobs(shell: Shell) -> list[Field]:
         ("delivered_jobs", figures.delivered_jobs),
         ("delayed_jobs", figures.delayed_jobs),
         ("acked_jobs", figures.done_jobs),
+        ("body_bytes", figures.body_bytes),
         ("under_replicated_jobs", figures.under_replicated_jobs),
         ("dead_lettered_total", figures.dead_lettered_total),
         ("cancelled_total", figures.cancelled_total),

@@ -10,6 +10,7 @@ from jepsen.history import ENDING
 NAME = "drain-to-zero"
 CLAIM = "Everything drains: after the last acknowledgement no node has a job, an ack or a byte of them left."
 COUNTERS = ("registered", "queued", "acked")
+BYTES = "bytes"
 PHASE = "end"
 EMPTYING = ("drain", PHASE)
 BYTES_SLACK = 4096
@@ -122,8 +123,8 @@ def _example(index: Index, look: Snapshot) -> str:
 
 def _grown(index: Index, look: Snapshot) -> tuple[int, int] | None:
     """Job bytes before the run and now, if they grew by more than 1 % and the tombstones that may stay."""
-    before = next((s.count("bytes") for s in index.snapshots if s.node == look.node), None)
-    after = look.count("bytes")
+    before = next((s.count(BYTES) for s in index.snapshots if s.node == look.node), None)
+    after = look.count(BYTES)
     kept = TOMBSTONE_BYTES * len(index.lives) if index.faults.has_lost_holders else 0
     if before is None or after is None or after <= before * 1.01 + BYTES_SLACK + kept:
         return None

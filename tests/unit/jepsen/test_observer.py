@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
+import attrs
 import pytest
 
-from jepsen.observer import fields_of, view_of, views_agree
+from disque.server.info import info_text
+from jepsen.checkers import draining
+from jepsen.observer import fields_of, snapshot, view_of, views_agree
+from jepsen.resp import Client
+from tests.unit.server.world import World, running
 
 A, B, C = "a" * 40, "b" * 40, "c" * 40
 NODES = f"""{A} 10.0.0.1:7711 myself 0 0 connected
@@ -58,3 +63,26 @@ def test_a_core_may_suspect_those_that_are_gone_but_not_itself() -> None:
 
     assert agree("c")
     assert not agree("a")
+
+
+@attrs.frozen
+class Asked:
+    """A client of a server that isn't bound to any port."""
+
+    world: World
+
+    async def call(self, *words: str, timeout_s: float) -> Any:
+        if words == ("CLUSTER", "NODES"):
+            return NODES.encode()
+        return info_text(self.world.shell, b"default") if words == ("INFO",) else "PONG"
+
+
+async def test_a_server_tells_all_that_is_to_drain() -> None:
+    async with running() as world:
+        seen = await snapshot(cast(Client, Asked(world)))
+    assert {name: seen[name] for name in (*draining.COUNTERS, draining.BYTES)} == {
+        "registered": 0,
+        "queued": 0,
+        "acked": 0,
+        "bytes": 0,
+    }

@@ -15,7 +15,7 @@ FIELDS = {
     "blocked_clients",
     "Memory": "used_memory used_memory_human used_memory_rss used_memory_peak "
     "used_memory_peak_human mem_fragmentation_ratio mem_allocator",
-    "Jobs": "registered_jobs queued_jobs delivered_jobs delayed_jobs acked_jobs "
+    "Jobs": "registered_jobs queued_jobs delivered_jobs delayed_jobs acked_jobs body_bytes "
     "under_replicated_jobs dead_lettered_total cancelled_total forward_timeouts "
     "added_total delivered_total redelivered_total acked_total nacked_total norepl_total",
     "Queues": "registered_queues",
