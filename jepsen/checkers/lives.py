@@ -153,6 +153,7 @@ class Index:
         self.purges: list[Purge] = []
         self.snapshots: list[Snapshot] = []
         self.strays: list[Delivery] = []  # what nobody added, or isn't ours
+        self.tried: dict[str, None] = {}  # f of every call
         self.oks: dict[tuple[str, str], int] = {}  # (f, node) -> completions
         self._opened: dict[int, tuple[Op, list[Order] | Ask | Purge | Life | None]] = {}
         self._looking: dict[str, Op] = {}
@@ -186,6 +187,7 @@ class Index:
 
     def _invoked(self, op: Op) -> list[Order] | Ask | Purge | Life | None:
         f, value = op.f, op.value
+        self.tried[f] = None
         if f == "add":
             life = self.lives[value["v"]] = _life(op)
             return life

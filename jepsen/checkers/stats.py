@@ -95,11 +95,8 @@ def _numbers(index: Index) -> dict[str, int]:
 
 def _never(index: Index) -> list[str]:
     """Kinds of calls that were made and never succeeded; nodes that never did anything (in a real run)."""
-    tried = {"add": bool(index.lives), "get": bool(index.asks)}
     done = {f for f, _ in index.oks}
-    notes = [
-        f"no {f} ever succeeded" for f, was_tried in tried.items() if was_tried and f not in done
-    ]
+    notes = [f"no {f} ever succeeded" for f in index.tried if f not in done]
     if index.meta.is_simulated:
         return notes
     if not index.lives:

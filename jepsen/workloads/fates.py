@@ -17,6 +17,7 @@ from jepsen.workloads.queues import QUEUE, ack_node
 
 DEAD = "jx-dead"
 REMEMBERED_MAX = 500
+PURGE_EVERY_S = 8.0
 
 
 @attrs.define(eq=False)
@@ -52,7 +53,10 @@ class DelayTtl:
 
 @attrs.define(eq=False)
 class PurgeCancel:
-    """Beside a queue's traffic: CANCELJOB of known ids, DELJOB, and a QPURGE of a queue of its own now and then."""
+    """Beside a queue's traffic: CANCELJOB of known ids, DELJOB, and a QPURGE of a queue of its own now and then.
+
+    Few ask for that one, and purges are far apart: jobs have to lie there long enough to be met by a purge for sure.
+    """
 
     params: Params
     adder: Adder
@@ -63,6 +67,7 @@ class PurgeCancel:
     _known: deque[Mapping[str, object]] = attrs.field(
         factory=lambda: deque(maxlen=REMEMBERED_MAX), init=False
     )
+    _purge_at_s: float = attrs.field(default=PURGE_EVERY_S, init=False)
 
     @property
     def retry_max_s(self) -> int:
@@ -72,14 +77,16 @@ class PurgeCancel:
     def next(self, dice: Dice, view: View) -> Intent:
         """An add to one of two queues, a get, a cancel, a purge."""
         drawn = dice.random()
-        if drawn < 0.02:
+        if view.now_s >= self._purge_at_s:
+            self._purge_at_s = view.now_s + PURGE_EVERY_S
             return Intent("purge", view.node, {"queue": self.queues[1]})
         if drawn < 0.10 and self._known:
             known = self._known[dice.randrange(len(self._known))]
             return order("cancel" if dice.random() < 0.8 else "deljob", view.node, [known])
         if drawn < 0.55:
             return self.adder.add(dice, view, queue=self.queues[dice.random() < 0.4])
-        return get(dice, view, self.queues, count_max=2)
+        queues = self.queues if dice.random() < 0.1 else self.queues[:1]
+        return get(dice, view, queues, count_max=2)
 
     def heard(self, dice: Dice, view: View, intent: Intent, done: Completed) -> list[Planned]:
         """Ids are remembered for a later cancel; deliveries are acked."""

@@ -385,6 +385,19 @@ def test_idle_node_and_call_that_never_succeeds_are_told() -> None:
     assert judge(Tale().run(is_simulated=True))["stats"].valid is True
 
 
+@pytest.mark.parametrize("f", ["nack", "working", "revive", "cancel", "deljob", "fastack"])
+def test_a_kind_of_call_that_never_succeeds_makes_a_run_unknown(f: str) -> None:
+    def story(tale: Tale) -> None:
+        tale.add(1, 25_000)
+        tale.get([1], 25_100)
+        tale.order(f, [1], 25_200, outcome=FAIL, error="ERR no")
+        tale.ack([1], 25_300)
+
+    run = run_of(story)
+    assert unknown(run) == {"stats"}
+    assert f"no {f} ever succeeded" in judge(run)["stats"].notes
+
+
 def test_meta_survives_json() -> None:
     meta = run_of(nothing, lags=((1, 2),), abandoned=("n5",), bounds={"facts_ms": 1}).meta
     fields = json.loads(json.dumps(attrs.asdict(meta)))

@@ -148,6 +148,13 @@ def after_the_fastack(tale: Tale) -> None:
     tale.get([1], 30_500, "n4")
 
 
+def after_the_purge(tale: Tale) -> None:
+    tale.add(1, 25_000)
+    tale.purge(31_000)
+    tale.get([1], 36_100, "n4")
+    tale.ack([1], 36_200)
+
+
 def back_from_nowhere(tale: Tale) -> None:
     tale.add(1, 25_000)
     tale.get([1], 25_020)
@@ -420,6 +427,7 @@ INVALID: list[tuple[Story, str, str]] = [
     (after_the_ack_of_its_owner, "ack-respected", "delivered-late"),
     (after_the_cancel, "ack-respected", "delivered-late"),
     (after_the_fastack, "ack-respected", "delivered-late"),
+    (after_the_purge, "ack-respected", "purged"),
     (back_from_nowhere, "no-resurrection", "resurrected"),
     (delivered_from_nowhere, "no-resurrection", "resurrected"),
     (back_with_a_restart, "no-resurrection", "resurrected"),

@@ -144,8 +144,24 @@ def ended_by_clients(tale: Tale) -> None:
     tale.order("cancel", [2], 25_200, "n3")
     tale.add(3, 25_000)
     tale.order("fastack", [3], 25_300, outcome=INFO, error="timeout")
+    tale.order("fastack", [3], 25_400)
     tale.add(4, 25_000, "n2", queue="other")
     tale.purge(26_000, "other")
+
+
+def missed_by_purges(tale: Tale) -> None:
+    """Added shortly before one, in a cut, or with RETRY 0, which may have been on its way; or handed out soon after."""
+    tale.add(1, 13_000)
+    tale.add(2, 27_000)
+    tale.add(3, 25_000, retry=0, replicate=1)
+    tale.add(4, 25_000, queue="other")
+    tale.add(5, 20_000)
+    tale.purge(31_000)
+    tale.purge(31_000, "other")
+    tale.get([5], 31_100)
+    tale.get([5], 37_000)
+    tale.get([1, 2, 3], 37_000, "n4")
+    tale.ack([1, 2, 3, 5], 37_200)
 
 
 def unknown_and_refused(tale: Tale) -> None:
@@ -333,6 +349,7 @@ VALID: list[Story] = [
     queued_at_two_nodes_at_once,
     revived,
     ended_by_clients,
+    missed_by_purges,
     unknown_and_refused,
     replicated,
     acked_by_a_wiped_node,
