@@ -233,6 +233,7 @@ class Test:
             lags=self.watch.lags,
             demands=self.workload.demands if is_demanding else {},
             abandoned=self.abandoned,
+            is_external="--maxmemory" in self.workload.flags,
         )
 
 

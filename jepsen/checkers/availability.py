@@ -14,10 +14,6 @@ NAME = "availability"
 CLAIM = "While a fault is on, every live node answers ADDJOB REPLICATE 1 and GETJOB in time: at least 99 %, within 1 s."
 # the client gave up before its patience ended: nothing is known about the node
 CANCELLED = "cancelled"
-# answers that say the node is there and refuses for a reason of its own
-REFUSALS = ("OOM", "PAUSED", "LEAVING", "MAXLEN", "WRONG", "ERR")
-# answer of a node that can't write its log; a refusal only where the nemesis saw to it
-UNWRITABLE = "MISCONF"
 
 
 @attrs.define
@@ -65,7 +61,7 @@ def _adds(index: Index, refusals: Counter[str]) -> Tally:
         if life.asked != 1 or not _is_judged(index, life.add.node, life.begun_at, limit):
             continue
         error = life.reply.error if life.reply else "no answer"
-        if _is_left_out(index, life.add.node, life.begun_at, error):
+        if is_left_out(index, life.add.node, life.begun_at, error):
             refusals[error.split()[0]] += 1
             continue
         took = life.ended_at - life.begun_at
@@ -81,7 +77,7 @@ def _gets(index: Index, refusals: Counter[str]) -> Tally:
         patience = limit + int(ask.invoke.value.get("timeout") or 0) * MS
         if not _is_judged(index, node, begun_at, patience):
             continue
-        if _is_left_out(index, node, begun_at, ask.error):
+        if is_left_out(index, node, begun_at, ask.error):
             refusals[ask.error.split()[0]] += 1
             continue
         took = ask.ended_at - begun_at
@@ -90,11 +86,17 @@ def _gets(index: Index, refusals: Counter[str]) -> Tally:
     return tally
 
 
-def _is_left_out(index: Index, node: str, begun_at: int, error: str) -> bool:
-    """This answer says nothing against the node: refused for a reason of its own, or the client gave up."""
-    if error.startswith(UNWRITABLE):
-        return index.faults.may_refuse(node, begun_at)
-    return error.startswith(REFUSALS) or error == CANCELLED
+def is_left_out(index: Index, node: str, begun_at: int, error: str) -> bool:
+    """This answer says nothing against the node: the client gave up, or it refuses for a reason that it had."""
+    match error.partition(" ")[0]:
+        case "MISCONF":  # it can't write its log, and the nemesis saw to it
+            return index.faults.may_refuse(node, begun_at)
+        case "LEAVING":
+            return index.faults.has_left(node, begun_at, begun_at + index.bounds.answer_ms * MS)
+        case "OOM":
+            return index.meta.is_external
+        case _:
+            return error == CANCELLED
 
 
 def _is_judged(index: Index, node: str, begun_at: int, patience: int) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jepsen.checkers.availability import CANCELLED, REFUSALS
+from jepsen.checkers.availability import is_left_out
 from jepsen.checkers.base import MS, Finding, Result
 from jepsen.checkers.faults import FOREVER
 from jepsen.checkers.lives import Index, Life
@@ -31,7 +31,7 @@ def check(index: Index) -> Result | None:
                 since = max(life.ended_at, life.begun_at + life.delay)
                 waits[phase].append(max(0, life.deliveries[0].at - since))
         error = life.reply.error if life.reply else "no answer"
-        if _is_settled(index, life) and not error.startswith((*REFUSALS, CANCELLED)):
+        if _is_settled(index, life) and not is_left_out(index, life.add.node, life.begun_at, error):
             settled += 1
             if not life.is_ok:
                 failed += 1

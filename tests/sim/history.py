@@ -87,8 +87,9 @@ class Recorder:
         if isinstance(reply, Failure):
             is_unknown = f == "add" and reply.code == _UNKNOWN
             error = f"{reply.code} {reply.text}"
-            if is_unknown and self._had_to_fail(operation):
-                error = f"ERR too few nodes take copies: {error}"
+            if f == "add" and self._had_to_fail(operation, reply.code):
+                # as if nobody had waited: it says nothing against the node
+                error = "cancelled"
             self._add(process, INFO if is_unknown else FAIL, f, {}, node, error)
             if is_unknown:
                 self._retire(name)
@@ -112,10 +113,14 @@ class Recorder:
             return True
         return bool(life.deliveries) and life.deliveries[0][0] < life.ok_at
 
-    def _had_to_fail(self, operation: Operation) -> bool:
-        """NOREPL by right: more copies than nodes were asked for, or peers are full, paused or slow on purpose."""
+    def _had_to_fail(self, operation: Operation, code: str) -> bool:
+        """By right: a full or paused queue, its own dead letters; NOREPL, if more copies than nodes were asked for, or
+        peers are full, paused or slow on purpose.
+        """
         command = operation.command
         assert isinstance(command, cmd.AddJob)
+        if code != _UNKNOWN:
+            return code in ("MAXLEN", "PAUSED") or command.dead_queue == command.queue
         alive = sum(node.is_alive for node in self.world.nodes)
         is_too_many = command.replicate is not None and command.replicate > alive
         return is_too_many or self._is_lame or self._default_copies == 1

@@ -359,6 +359,20 @@ def unavailable(tale: Tale) -> None:
         tale.add(v, 13_000 + 10 * v, "n1", replicate=1, outcome=INFO, error="timeout", took=500)
 
 
+def refused_without_reason(error: str) -> Story:
+    def story(tale: Tale) -> None:
+        for v in range(2):
+            tale.add(v, 13_000 + v, "n1", replicate=1, outcome=FAIL, error=error)
+
+    story.__name__ = f"refused_with_{error.partition(' ')[0]}"
+    return story
+
+
+def refused_in_calm(tale: Tale) -> None:
+    for v in range(2):
+        tale.add(v, 20_500, outcome=FAIL, error="ERR Internal error creating the job")
+
+
 def refused_though_another_disk_was_full(tale: Tale) -> None:
     tale.fault(22_000, 26_000, "disk-full", nodes=["n1"])
     for v in range(2):
@@ -458,6 +472,11 @@ INVALID: list[tuple[Story, str, str]] = [
     (foreign_id, "unique-ids", "foreign"),
     (left_with_the_last_copy, "leaving", "left-with"),
     (left_with_the_last_copy_after_the_last_look, "leaving", "left-with"),
+    *[
+        (refused_without_reason(error), "availability", "add-unavailable")
+        for error in ("ERR Internal error", "OOM full", "LEAVING this node", "PAUSED queue")
+    ],
+    (refused_in_calm, "latency", "not-recovered"),
     (refused_though_another_disk_was_full, "availability", "add-unavailable"),
     (refused_long_after_the_disk_was_full, "availability", "add-unavailable"),
     (silent_while_the_disk_was_full, "availability", "add-unavailable"),

@@ -268,13 +268,17 @@ def acked_where_it_moved_to_later(tale: Tale) -> None:
     tale.ack([1], 34_100, "n3")
 
 
-def given_up_or_refused(tale: Tale) -> None:
+def given_up_or_refused(tale: Tale) -> dict[str, Any]:
+    tale.nemesis("leave", 12_500, {"target": "n2", "proven": True})
+    tale.nemesis("join", 14_000, {"target": "n2", "proven": True})
     for v in range(5):
         tale.add(v, 13_000 + v, replicate=1, outcome=INFO, error="cancelled")
-        tale.add(10 + v, 13_000 + v, replicate=1, outcome=FAIL, error="MAXLEN Queue is full")
+        tale.add(10 + v, 13_000 + v, "n3", replicate=1, outcome=FAIL, error="OOM full")
+        tale.get([], 13_000 + v, "n2", outcome=FAIL, error="LEAVING this node")
         tale.add(20 + v, 13_000 + v, replicate=3, outcome=FAIL, error="NOREPL", is_async=True)
         tale.add(30 + v, 25_000 + v, replicate=6, outcome=FAIL, error="NOREPL")
         tale.get([], 13_000 + v, outcome=INFO, error="cancelled")
+    return {"is_external": True}
 
 
 def refused_by_full_disks(tale: Tale) -> None:
