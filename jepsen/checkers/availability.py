@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 
 import attrs
 
@@ -16,62 +17,90 @@ CLAIM = "While a fault is on, every live node answers ADDJOB REPLICATE 1 and GET
 CANCELLED = "cancelled"
 
 
+@attrs.frozen
+class Call:
+    """One call that a node had to answer."""
+
+    node: str
+    at: int
+    is_good: bool
+    what: str
+
+
 @attrs.define
 class Tally:
-    """Calls of one kind."""
+    """Calls of one kind, and the first that was bad."""
 
     all: int = 0
     bad: int = 0
-    first: str = ""
-    first_at: int = 0
+    first: Call | None = None
 
-    def count(self, *, is_good: bool, what: str, at: int) -> None:
+    def count(self, call: Call) -> None:
         """One more call."""
         self.all += 1
-        if not is_good:
+        if not call.is_good:
             self.bad += 1
-            if not self.first:
-                self.first, self.first_at = what, at
+            self.first = self.first or call
+
+    def is_too_bad(self, percent: int) -> bool:
+        """More than one, and fewer than so many percent good."""
+        return self.bad > max(1, self.all * (100 - percent) // 100)
 
 
 def check(index: Index) -> Result | None:
-    """REPLICATE 1 adds, and gets, in fault windows at nodes that are up (C14)."""
-    if not len(index.faults.windows):
+    """REPLICATE 1 adds, and gets, in faults at nodes that are up: all together, and of a node in a window (C14)."""
+    windows = index.faults.windows
+    if not len(windows):
         return None
     refusals: Counter[str] = Counter()
-    tallies = {"add": _adds(index, refusals), "get": _gets(index, refusals)}
-    findings = []
-    for f, tally in tallies.items():
-        allowed = max(1, tally.all * (100 - index.bounds.available_percent) // 100)
-        if tally.bad > allowed:
-            text = f"{tally.bad} of {tally.all} {f} calls in faults failed or took too long; first: {tally.first}"
-            findings.append(Finding(NAME, f"{f}-unavailable", text, at=tally.first_at))
-    total = sum(tally.all for tally in tallies.values())
-    if not total:
-        return None
-    numbers = {f"{f}_calls": tally.all for f, tally in tallies.items()}
-    numbers |= {f"{f}_bad": tally.bad for f, tally in tallies.items()}
-    notes = tuple(f"{n} answers left out: {error}" for error, n in sorted(refusals.items()))
-    return Result(NAME, not findings, CLAIM, tuple(findings), numbers, notes)
+    findings: list[Finding] = []
+    numbers: dict[str, int] = {}
+    for f, calls in (("add", _adds(index, refusals)), ("get", _gets(index, refusals))):
+        total, places = Tally(), dict[tuple[str, int], Tally]()
+        for call in calls:
+            total.count(call)
+            places.setdefault((call.node, windows.number(call.at)), Tally()).count(call)
+        numbers |= {f"{f}_calls": total.all, f"{f}_bad": total.bad}
+        for tally in (total, *places.values()):
+            if tally.first is not None and tally.is_too_bad(index.bounds.available_percent):
+                where = "in faults" if tally is total else f"at {tally.first.node} in one fault"
+                text = f"{tally.bad} of {tally.all} {f} calls {where} failed or took too long"
+                text += f"; first: {tally.first.what}"
+                findings.append(Finding(NAME, f"{f}-unavailable", text, at=tally.first.at))
+    notes = [f"{n} answers left out: {error}" for error, n in sorted(refusals.items())]
+    if not numbers["add_calls"] + numbers["get_calls"]:
+        if index.faults.are_dark or not _was_any_sent(index):
+            return None
+        return Result(
+            NAME, None, CLAIM, (), numbers, (*notes, "no call in a fault could be judged")
+        )
+    return Result(NAME, not findings, CLAIM, tuple(findings), numbers, tuple(notes))
 
 
-def _adds(index: Index, refusals: Counter[str]) -> Tally:
-    tally, limit = Tally(), index.bounds.answer_ms * MS
+def _was_any_sent(index: Index) -> bool:
+    """A call of those kinds was sent while a fault was on."""
+    adds = (life.begun_at for life in index.lives.values() if life.asked == 1)
+    gets = (ask.invoke.time for ask in index.asks)
+    return any(index.faults.windows.touch(at, at) for at in (*adds, *gets))
+
+
+def _adds(index: Index, refusals: Counter[str]) -> Iterator[Call]:
+    limit = index.bounds.answer_ms * MS
     for life in index.lives.values():
-        if life.asked != 1 or not _is_judged(index, life.add.node, life.begun_at, limit):
+        node, begun_at = life.add.node, life.begun_at
+        if life.asked != 1 or not _is_judged(index, node, begun_at, limit):
             continue
         error = life.reply.error if life.reply else "no answer"
-        if is_left_out(index, life.add.node, life.begun_at, error):
+        if is_left_out(index, node, begun_at, error):
             refusals[error.split()[0]] += 1
             continue
-        took = life.ended_at - life.begun_at
-        what = f"value {life.v} at {life.add.node}, {error or f'ok after {took // MS} ms'}"
-        tally.count(is_good=life.is_ok and took <= limit, what=what, at=life.begun_at)
-    return tally
+        took = life.ended_at - begun_at
+        what = f"value {life.v} at {node}, {error or f'ok after {took // MS} ms'}"
+        yield Call(node, begun_at, life.is_ok and took <= limit, what)
 
 
-def _gets(index: Index, refusals: Counter[str]) -> Tally:
-    tally, limit = Tally(), index.bounds.answer_ms * MS
+def _gets(index: Index, refusals: Counter[str]) -> Iterator[Call]:
+    limit = index.bounds.answer_ms * MS
     for ask in index.asks:
         begun_at, node = ask.invoke.time, ask.invoke.node
         patience = limit + int(ask.invoke.value.get("timeout") or 0) * MS
@@ -82,8 +111,7 @@ def _gets(index: Index, refusals: Counter[str]) -> Tally:
             continue
         took = ask.ended_at - begun_at
         what = f"GETJOB at {node}, {ask.error or f'{ask.type} after {took // MS} ms'}"
-        tally.count(is_good=ask.type == OK and took <= patience, what=what, at=begun_at)
-    return tally
+        yield Call(node, begun_at, ask.type == OK and took <= patience, what)
 
 
 def is_left_out(index: Index, node: str, begun_at: int, error: str) -> bool:

@@ -97,6 +97,10 @@ class Windows:
             return self.ends[at]
         return instant
 
+    def number(self, instant: int) -> int:
+        """The place among all spans of the last one that began by then; -1 before the first."""
+        return bisect_right(self.starts, instant) - 1
+
     def __len__(self) -> int:
         return len(self.starts)
 
@@ -159,6 +163,14 @@ class Faults:
     def has_lost_holders(self) -> bool:
         """Some node lost its data, or left the cluster."""
         return bool(self.wipes) or any(f.kind.startswith(MEMBERSHIP) for f in self.all)
+
+    @property
+    def are_dark(self) -> bool:
+        """In each fault all nodes are down at once, so that nobody can answer anything."""
+        return bool(self.all) and all(
+            not fault.kind.startswith("rolling") and set(self.meta.nodes) <= set(fault.down)
+            for fault in self.all
+        )
 
     @property
     def healed_at(self) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from jepsen.checkers.base import Result
-from jepsen.checkers.faults import Fault
 from jepsen.checkers.lives import Index
 from jepsen.history import OK
 
@@ -59,14 +58,9 @@ def _demands(index: Index) -> Mapping[str, int]:
     if demands is None:
         is_asked = bool(faults) and not index.meta.is_simulated
         demands = DEMANDS.get(index.meta.workload, {}) if is_asked else {}
-    if faults and all(_is_dark(fault, index.meta.nodes) for fault in faults):
+    if index.faults.are_dark:
         return {name: least for name, least in demands.items() if name != "deliveries_in_faults"}
     return demands
-
-
-def _is_dark(fault: Fault, nodes: tuple[str, ...]) -> bool:
-    """All nodes are down at once, so that nobody can hand anything out."""
-    return not fault.kind.startswith("rolling") and set(nodes) <= set(fault.down)
 
 
 def _numbers(index: Index) -> dict[str, int]:

@@ -11,7 +11,7 @@ import pytest
 from jepsen import checkers
 from jepsen.checkers import loss, verdict
 from jepsen.history import FAIL, INFO, OK
-from tests.unit.jepsen.telling import NODES, Story, Tale, found, judge, run_of, unknown
+from tests.unit.jepsen.telling import MS, NODES, Story, Tale, found, judge, run_of, unknown, usual
 from tests.unit.jepsen.test_golden_anomalies import twice_at_most_once
 from tests.unit.jepsen.test_golden_valid import (
     late_duplicate_in_a_cut,
@@ -290,10 +290,21 @@ def test_at_most_once_tells_its_excuses() -> None:
     assert result.notes[0].startswith("2 excused by E1")
 
 
+def test_faults_in_which_no_call_can_be_judged_are_unknown() -> None:
+    tale = Tale()
+    usual(tale)
+    run = tale.run(lags=((11_000 * MS, 16_000 * MS),))
+    assert "availability" in unknown(run)
+    dark = Tale()
+    dark.fault(30_000, 31_000, "mass-restart", nodes=list(NODES))
+    dark.add(1, 30_500, replicate=1, outcome=INFO, error="refused")
+    assert "availability" not in judge(dark.run())
+
+
 def test_convergence_without_a_look_in_a_calm_is_unknown() -> None:
     tale = Tale()
     for number, node in enumerate(NODES):
-        tale.whole(number, 11_000, node)
+        tale.whole(number, 10_900, node)
     tale.cut(10_000, 12_000, ["n1"])
     tale.look(12_500)
     assert unknown(tale.run()) == {"convergence"}

@@ -359,6 +359,14 @@ def unavailable(tale: Tale) -> None:
         tale.add(v, 13_000 + 10 * v, "n1", replicate=1, outcome=INFO, error="timeout", took=500)
 
 
+def unavailable_at_one_node_in_one_of_many_faults(tale: Tale) -> None:
+    for v in range(300):
+        tale.whole(v, 12_100 + 9 * v, "n1", replicate=1)
+    tale.cut(21_000, 22_000, ["n3"])
+    for v in range(300, 302):
+        tale.add(v, 21_100 + v, "n2", replicate=1, outcome=INFO, error="timeout", took=500)
+
+
 def refused_without_reason(error: str) -> Story:
     def story(tale: Tale) -> None:
         for v in range(2):
@@ -481,6 +489,7 @@ INVALID: list[tuple[Story, str, str]] = [
     (refused_long_after_the_disk_was_full, "availability", "add-unavailable"),
     (silent_while_the_disk_was_full, "availability", "add-unavailable"),
     (unavailable, "availability", "add-unavailable"),
+    (unavailable_at_one_node_in_one_of_many_faults, "availability", "add-unavailable"),
     (slow_gets, "availability", "get-unavailable"),
     (not_recovered, "latency", "not-recovered"),
     (out_of_order, "order", "out-of-order"),
