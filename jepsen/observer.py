@@ -6,7 +6,6 @@ a completion of its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
@@ -20,7 +19,6 @@ from jepsen.resp import Client, ReplyError, Trouble
 
 EVERY_S: Final = 2.0
 ANSWER_S: Final = 1.5
-LAG_MS: Final = 250.0
 IDS_MAX: Final = 2_500
 UNACKED: Final = ("wait-repl", "active", "queued")
 
@@ -31,8 +29,6 @@ class Observer:
 
     hosts: Hosts
     recorder: Recorder
-    # Told of a node that answered a PING late, in seconds.
-    lagged: Callable[[float], None] = lambda _seconds: None
     latest: dict[str, dict[str, Any]] = attrs.Factory(dict)
     _clients: dict[str, Client] = attrs.Factory(dict)
     _busy: trio.Lock = attrs.Factory(trio.Lock)
@@ -74,8 +70,6 @@ class Observer:
                 value["kept"] = await ids_in(client, ("acked",))
             kind, error = OK, ""
             found[node] = value
-            if value["lag_ms"] > LAG_MS:
-                self.lagged(value["lag_ms"] / 1_000)
         except Trouble as trouble:
             kind, error = (INFO if trouble.was_sent else FAIL), trouble.kind
         except ReplyError as answer:

@@ -92,7 +92,7 @@ class Test:
         )
         self.nemesis = Nemesis(self.field, self.recorder, self.kinds, self.live.fault)
         self.watch = Watch(self.recorder, self.field)
-        self.observer = Observer(self.hosts, self.recorder, self.watch.lagged)
+        self.observer = Observer(self.hosts, self.recorder)
         self.crew = Crew(
             self.hosts,
             self.recorder,

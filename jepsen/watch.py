@@ -1,7 +1,8 @@
 """Watch: what makes a run doubtful though no promise is broken: a harness that stood still, servers
 that stopped unasked.
 
-On a busy machine everything slows down as a fault would make it; such spans are told to the checkers.
+On a busy machine everything slows down as a fault would make it, the harness, too; such spans are told to the checkers.
+A server that is late while the harness is in time has no excuse.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ TRACES_MAX: Final = 20
 
 @attrs.define(eq=False)
 class Watch:
-    """Spans (ns) in which the harness or a server lagged above LAG_S, and exits that no fault asked for."""
+    """Spans (ns) in which the harness lagged above LAG_S, and exits that no fault asked for."""
 
     recorder: Recorder
     field: Field
@@ -45,13 +46,9 @@ class Watch:
             await trio.sleep(LOOK_S)
             late_s = time.monotonic() - began - LOOK_S
             if late_s > LAG_S:
-                self.lagged(late_s)
+                now = self.recorder.now_ns()
+                self.lags.append((max(0, now - int((late_s + LOOK_S) * 1e9)), now))
             self.look()
-
-    def lagged(self, seconds: float) -> None:
-        """Somebody was late by so much just now."""
-        now = self.recorder.now_ns()
-        self.lags.append((max(0, now - int((seconds + LOOK_S) * 1e9)), now))
 
     def look(self) -> None:
         """Note servers that ended unasked, once each."""

@@ -42,7 +42,7 @@ class Meta:
     drained: bool | None = None
     # ended by hand before its time: it can show what is broken, and never that all is well
     is_stopped: bool = False
-    # spans (from, to) in ns in which the harness or the machine stood still for more than 250 ms
+    # spans (from, to) in ns in which the harness stood still for more than 250 ms, as the machine did
     lags: tuple[tuple[int, int], ...] = attrs.field(default=(), converter=_spans)
     # what the run is to show, so that it isn't vacuous: least counts by name; None: by workload, see checkers.stats
     demands: Mapping[str, int] | None = None

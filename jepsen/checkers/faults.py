@@ -101,6 +101,11 @@ class Windows:
         """The place among all spans of the last one that began by then; -1 before the first."""
         return bisect_right(self.starts, instant) - 1
 
+    @property
+    def covered(self) -> int:
+        """The length of all spans together."""
+        return sum(self.ends) - sum(self.starts)
+
     def __len__(self) -> int:
         return len(self.starts)
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from jepsen.checkers.base import Result
+from jepsen.checkers.base import MS, Result
+from jepsen.checkers.faults import Windows
 from jepsen.checkers.lives import Index
 from jepsen.history import OK
 
 NAME = "stats"
 CLAIM = "The run did something: every fault is proven, jobs were delivered inside faults, acks came on other nodes."
+# of the run, in which the harness may have stood still; nobody is judged in these spans
+LAG_PERCENT = 5
 # what a workload has to show beside one ok of each kind of call, if faults were asked for
 IN_FAULTS = {"deliveries_in_faults": 100}
 ELSEWHERE = {"deliveries_in_faults": 100, "acks_elsewhere": 20}
@@ -40,6 +43,10 @@ def check(index: Index) -> Result:
     ]
     if index.meta.nemesis not in ("", "none") and not faults:
         notes.append(f"nemesis {index.meta.nemesis} did nothing")
+    if numbers["lag_ms"] * MS > index.ended_at * LAG_PERCENT // 100:
+        notes.append(
+            f"the harness stood still for {numbers['lag_ms']} ms in all: too long to judge the rest"
+        )
     if index.meta.drained is False:
         notes.append("the drain ended by its time limit")
     notes += [
@@ -81,6 +88,7 @@ def _numbers(index: Index) -> dict[str, int]:
         "deliveries_in_faults": inside,
         "acks_elsewhere": elsewhere,
         "lags": len(index.meta.lags),
+        "lag_ms": Windows(index.meta.lags).covered // MS,
     }
     for (f, _), count in index.oks.items():
         numbers[f"ok_{f}"] = numbers.get(f"ok_{f}", 0) + count

@@ -301,6 +301,18 @@ def test_faults_in_which_no_call_can_be_judged_are_unknown() -> None:
     assert "availability" not in judge(dark.run())
 
 
+def test_a_harness_that_stood_still_for_long_makes_a_run_unknown() -> None:
+    def lags(count: int) -> dict[str, Any]:
+        # of 68 s; two reports of one span count once
+        spans = [((40_000 + each) * MS, (41_000 + each) * MS) for each in range(0, count, 10)]
+        return {"lags": (*spans, *spans)}
+
+    assert unknown(run_of(nothing, **lags(2_300))) == set()
+    run = run_of(nothing, **lags(2_600))
+    assert unknown(run) == {"stats"}
+    assert judge(run)["stats"].numbers["lag_ms"] == 3_590
+
+
 def test_convergence_without_a_look_in_a_calm_is_unknown() -> None:
     tale = Tale()
     for number, node in enumerate(NODES):
