@@ -32,7 +32,7 @@ class Drained:
     is_complete: bool
     views_s: float | None  # None: they never agreed
     took_s: float
-    settled_s: float | None  # None: something stayed registered
+    settled_s: float | None  # None: something stayed registered, or a node was silent
 
 
 @attrs.define(eq=False)
@@ -113,7 +113,8 @@ class Drain:
         began = self.recorder.now_s()
         while True:
             snapshots = await self.observer.round("end", self.nodes)
-            if not sum(each["registered"] for each in snapshots.values()):
+            registered = sum(each["registered"] for each in snapshots.values())
+            if len(snapshots) == len(self.nodes) and not registered:
                 return self.recorder.now_s() - began
             if self.recorder.now_s() > began + SETTLE_S or self.leaves_delivered or self.is_core:
                 return None

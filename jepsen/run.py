@@ -330,7 +330,7 @@ def describe(drained: Drained) -> str:
     views = "never" if drained.views_s is None else f"after {drained.views_s:.1f} s"
     end = "quiet" if drained.is_complete else "ENDED BY ITS TIME LIMIT"
     settled = (
-        "still registered" if drained.settled_s is None else f"0 after {drained.settled_s:.1f} s"
+        "not seen to be 0" if drained.settled_s is None else f"0 after {drained.settled_s:.1f} s"
     )
     return f"views agree {views}; {end}, {drained.took_s:.1f} s; registered {settled}"
 

@@ -27,7 +27,12 @@ def check(index: Index) -> Result | None:
     """
     last = {each.node: each for each in index.snapshots if each.phase == PHASE}
     looks = [look for node, look in last.items() if node not in index.meta.abandoned]
-    if not looks:
+    silent = [
+        node
+        for phase, node in index.looked
+        if phase == PHASE and node not in last and node not in index.meta.abandoned
+    ]
+    if not looks and not silent:
         return None
     findings: list[Finding] = []
     kept = 0
@@ -54,8 +59,10 @@ def check(index: Index) -> Result | None:
         notes.append(f"{kept} copies of RETRY 0 jobs in doubt stay until their TTL")
     if early:
         notes.append("jobs were left, but the last snapshot came too early to judge")
+    if silent:
+        notes.append(f"{', '.join(silent)} never said what was left")
     numbers = {"nodes": len(looks), "drained_ms": _drained_after(index)}
-    valid = False if findings else (None if early else True)
+    valid = False if findings else (None if early or silent else True)
     return Result(NAME, valid, CLAIM, tuple(findings), numbers, tuple(notes))
 
 

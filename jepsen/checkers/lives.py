@@ -152,6 +152,7 @@ class Index:
         self.asks: list[Ask] = []
         self.purges: list[Purge] = []
         self.snapshots: list[Snapshot] = []
+        self.looked: dict[tuple[str, str], None] = {}  # (phase, node): asked, answered or not
         self.strays: list[Delivery] = []  # what nobody added, or isn't ours
         self.tried: dict[str, None] = {}  # f of every call
         self.oks: dict[tuple[str, str], int] = {}  # (f, node) -> completions
@@ -180,6 +181,7 @@ class Index:
     def _observed(self, op: Op) -> None:
         if op.type == INVOKE:
             self._looking[op.node] = op
+            self.looked[str(op.value.get("phase", "")), op.node] = None
             return
         invoke = self._looking.pop(op.node, None)
         if op.type == OK:

@@ -227,6 +227,7 @@ class Tale:
         phase: str = "fault",
         only: Sequence[str] = (),
         members: dict[str, list[str]] | None = None,
+        silent: Sequence[str] = (),
         **given: Any,
     ) -> None:
         """A round of snapshots: `held` says which values each node has un-acked; counters follow from it."""
@@ -251,9 +252,10 @@ class Tale:
                 node=node,
                 value={"phase": phase},
             )
-            self._at(
-                at + number + 0.5, process=OBSERVER, type=OK, f="observe", node=node, value=value
-            )
+            end: dict[str, Any] = {"type": OK, "value": value}
+            if node in silent:
+                end = {"type": INFO, "value": {"phase": phase}, "error": "timeout"}
+            self._at(at + number + 0.5, process=OBSERVER, f="observe", node=node, **end)
 
     def end(self, at: float) -> None:
         """The last round, with nothing left, once before the bound and once after."""

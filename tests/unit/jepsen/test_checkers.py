@@ -80,6 +80,18 @@ def test_left_jobs_that_were_looked_at_too_early_are_unknown() -> None:
     assert unknown(tale.run()) == {"drain-to-zero"}
 
 
+@pytest.mark.parametrize("silent", [("n3",), NODES])
+def test_a_node_that_never_said_what_was_left_makes_a_run_unknown(silent: tuple[str, ...]) -> None:
+    tale = Tale()
+    for number, node in enumerate(NODES):
+        tale.whole(number, 1_000, node)
+    tale.look(20_000, phase="end", silent=silent)
+    run = tale.run()
+    assert unknown(run) == {"drain-to-zero"}
+    assert judge(run)["drain-to-zero"].notes == (f"{', '.join(silent)} never said what was left",)
+    assert unknown(tale.run(abandoned=silent)) == set()
+
+
 def test_a_checker_that_breaks_hides_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(_index: object) -> None:
         raise ZeroDivisionError("planted")

@@ -4,12 +4,34 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+import attrs
 import pytest
 
 from jepsen.drain import Drain
 from jepsen.hosts.base import Hosts
 from jepsen.observer import Observer
 from jepsen.recorder import Recorder
+
+
+@attrs.define(eq=False)
+class Seen:
+    """An observer that always sees the same."""
+
+    looks: dict[str, dict[str, Any]]
+    rounds: int = 0
+
+    async def round(self, phase: str, nodes: tuple[str, ...]) -> dict[str, dict[str, Any]]:
+        self.rounds += 1
+        return self.looks
+
+
+@pytest.mark.parametrize("nodes", [(), ("n1",)])
+async def test_silent_nodes_arent_seen_to_be_empty(nodes: tuple[str, ...]) -> None:
+    draining = drain(leaves_delivered=True)
+    draining.observer = cast(Observer, Seen({node: look() for node in nodes}))
+    assert await draining._wait_settled() is None
+    draining.observer = cast(Observer, Seen({node: look() for node in draining.nodes}))
+    assert await draining._wait_settled() is not None
 
 
 def look(**counts: int) -> dict[str, Any]:
