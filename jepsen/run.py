@@ -251,6 +251,8 @@ async def run_test(options: Options, say: Callable[[str], None]) -> Outcome:
         await hosts.setup()
         say(f"setup   {len(hosts.nodes)} up, 1 view   {time.monotonic() - began:.1f} s")
         test.recorder.restart_clock()
+        # for who judges what is left of a harness that was killed
+        folder.update_test({"meta": attrs.asdict(test.meta())})
         await test.go()
         if options.leave_running:
             await _wait_ctrl_c(hosts, say)

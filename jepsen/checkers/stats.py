@@ -47,7 +47,9 @@ def check(index: Index) -> Result:
         notes.append(
             f"the harness stood still for {numbers['lag_ms']} ms in all: too long to judge the rest"
         )
-    if index.meta.drained is False:
+    if index.meta.drained is None:
+        notes.append("cut short: nothing was drained")
+    elif not index.meta.drained:
         notes.append("the drain ended by its time limit")
     notes += [
         f"{name} is {numbers[name]}, {least} asked"

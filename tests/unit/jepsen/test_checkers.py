@@ -34,6 +34,12 @@ def too_little(tale: Tale) -> dict[str, Any]:
     return {"demands": {"deliveries_in_faults": 100}}
 
 
+def test_a_run_that_was_cut_short_is_unknown() -> None:
+    run = run_of(nothing, drained=None)
+    assert found(run) == set()
+    assert unknown(run) == {"health", "stats"}
+
+
 def drain_by_time(tale: Tale) -> dict[str, Any]:
     return {"drained": False}
 
@@ -66,7 +72,7 @@ def test_missing_jobs_of_an_undrained_run_are_unknown() -> None:
         tale.whole(number, 1_000, node)
     tale.add(9, 1_000, replicate=1)
     run = tale.run(drained=None)
-    assert unknown(run) == {"loss"}
+    assert unknown(run) == {"loss", "health", "stats"}
     tale.look(5_000)
     # a full look at all nodes, and it is nowhere
     assert found(tale.run(drained=None)) == {("loss", "lost")}
