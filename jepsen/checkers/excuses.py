@@ -1,4 +1,4 @@
-"""Excuses: the only ways in which an acknowledged job may be gone. No excuse is a failure (E1-E8 of the brief).
+"""Excuses: the only ways in which an acknowledged job may be gone. No excuse is a failure (E1-E8 of the brief, and ours).
 
 E7 (eviction) takes only jobs that were acked or handed out, so it never explains a missing one; E8 (never
 acknowledged) is outside of what anybody asks here.
@@ -10,11 +10,14 @@ from jepsen.checkers.base import MS
 from jepsen.checkers.lives import Index, Life
 from jepsen.history import ENDING, FAIL
 
+LOST_ANSWER = "E9"
 TITLES = {
-    "E1": "at most once, and a fault or an unanswered GETJOB lay in its life",
+    "E1": "at most once, and a fault that can take its only copy came before it had to be handed out",
     "E2": "its TTL ran out",
     "E3": "as many nodes lost their data as it had copies",
     "E6": "deleted, acknowledged, cancelled or purged by a client",
+    LOST_ANSWER: "at most once, and the answer of a GETJOB that may have had it was lost",
+    "E10": "at most once, and kept in doubt: a fault came on its way to another node",
 }
 
 
@@ -27,11 +30,9 @@ def excuse(index: Index, life: Life, *, is_delivered: bool = False) -> str:
         return "E2"
     if not is_delivered and _is_ended(index, life):
         return "E6"
-    if _is_wiped(index, life):
-        return "E3"
-    if not life.retry and _is_in_doubt(index, life):
-        return "E1"
-    return ""
+    if not life.retry:
+        return _excuse_once(index, life)
+    return "E3" if _is_wiped(index, life) else ""
 
 
 def copies_promised(index: Index, life: Life) -> int:
@@ -112,9 +113,23 @@ def lost_since(index: Index, node: str, since: int) -> bool:
     return node in index.meta.abandoned or index.faults.is_wiped(node, since, index.ended_at)
 
 
-def _is_in_doubt(index: Index, life: Life) -> bool:
-    """RETRY 0: an answer with it may have been lost, or a fault caught it on its way."""
-    settle = index.bounds.facts_ms * MS
-    if index.may_be_taken(life, life.begun_at):
-        return True
-    return index.faults.windows.touch(life.begun_at - settle, index.ended_at)
+def _excuse_once(index: Index, life: Life) -> str:
+    """RETRY 0: its only copy was lost, its hand-out was, or it is kept undelivered (B6); all before `_offered_by`.
+
+    A cut alone takes no copy: what is on its way then is asked about, and stays with its source.
+    """
+    since, until = life.begun_at - index.bounds.facts_ms * MS, _offered_by(index, life)
+    if index.faults.may_lose(since, until):
+        return "E1"
+    is_kept = any(look.ids is None or life.job in look.ids for look in index.last_looks.values())
+    if is_kept and index.faults.windows.touch(since, until):
+        return "E10"
+    return LOST_ANSWER if index.may_be_taken(life, life.begun_at, until) else ""
+
+
+def _offered_by(index: Index, life: Life) -> int:
+    """When it surely had been handed out, was it still there: after a calm, each node had nothing in its queue."""
+    due = max(life.ended_at, life.begun_at + life.delay)
+    return index.all_were_empty(
+        life.queue, index.faults.calm_from(due) + index.bounds.facts_ms * MS
+    )

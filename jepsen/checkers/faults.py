@@ -28,6 +28,8 @@ WIPING = ("kill", "crash", "restart", "rolling", "mass", "power")
 GRADUAL = ("rolling", "mass")
 # kinds in which a node refuses what it can't put into its log
 REFUSING = ("disk-full", "fail-fsync")
+# kinds that hold jobs up and lose none, beside those that cut links
+HOLDING = ("pause", "queue-pause", "flap", "delay", "loss", "reset", "slow", "jitter", "clock")
 _NO_LINKS: frozenset[tuple[str, str]] = frozenset()
 # kinds whose links aren't silent all the time
 UNSURE = ("flap", "delay", "loss", "reset", "slow", "jitter", "clock", "swizzle")
@@ -55,6 +57,11 @@ class Fault:
     def is_sure(self) -> bool:
         """Its nodes and links are dead all the time between its start and its stop."""
         return self.proven is True and not self.kind.startswith((*UNSURE, *GRADUAL))
+
+    @property
+    def may_lose(self) -> bool:
+        """It can take the only copy of a job: a node dies, is wiped, leaves, can't write, is told lies."""
+        return not (self.links or self.kind.startswith(HOLDING))
 
     @property
     def down(self) -> tuple[str, ...]:
@@ -212,6 +219,10 @@ class Faults:
             wipe.node == node and wipe.begun_at <= end and wipe.ended_at >= start
             for wipe in self.wipes
         )
+
+    def may_lose(self, start: int, end: int) -> bool:
+        """A fault that can take the only copy of a job acted at some time of this span."""
+        return any(f.may_lose and f.begun_at <= end and f.stopped_at >= start for f in self.all)
 
     def may_hold_back(self, sent_after: int, sent_before: int, arrived_at: int) -> bool:
         """A fault may have kept a message, sent in this span, in a link or a stopped node till this instant.

@@ -5,6 +5,7 @@ A `Life` is one value: its add, its hand-outs, and what clients ordered about it
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from functools import cached_property
 
 import attrs
@@ -299,13 +300,31 @@ class Index:
                     found.setdefault(queue, []).append((ask.invoke.time, ask.ended_at))
         return found
 
-    def may_be_taken(self, life: Life, since: int) -> bool:
-        """A GETJOB of its queues whose answer was lost went on at some time since."""
+    def may_be_taken(self, life: Life, since: int, until: int = FOREVER) -> bool:
+        """A GETJOB of its queues whose answer was lost went on at some time of this span."""
         return any(
-            end >= since
+            end >= since and start <= until
             for queue in (life.queue, life.dead)
-            for _, end in self.unanswered.get(queue, ())
+            for start, end in self.unanswered.get(queue, ())
         )
+
+    def all_were_empty(self, queue: str, since: int) -> int:
+        """By when each node had answered a GETJOB, sent after `since`, with nothing; FOREVER if one never did."""
+        ends = []
+        for node in self.meta.nodes:
+            asks = self._empty_asks.get((queue, node), ())
+            at = bisect_right(asks, since, key=lambda ask: ask.invoke.time)
+            ends.append(asks[at].ended_at if at < len(asks) else FOREVER)
+        return max(ends, default=FOREVER)
+
+    @cached_property
+    def _empty_asks(self) -> dict[tuple[str, str], list[Ask]]:
+        found: dict[tuple[str, str], list[Ask]] = {}
+        for ask in self.asks:
+            if ask.type == OK and not ask.got:
+                for queue in ask.invoke.value["queues"]:
+                    found.setdefault((queue, ask.invoke.node), []).append(ask)
+        return found
 
     def settled_by(self, life: Life, until: int) -> int:
         """The instant by which everyone must have heard that a job is over; FOREVER if that can't be said.

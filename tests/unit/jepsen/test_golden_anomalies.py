@@ -12,7 +12,8 @@ import pytest
 from jepsen import checkers
 from jepsen.checkers import verdict
 from jepsen.history import FAIL, INFO
-from tests.unit.jepsen.telling import Story, Tale, found, judge, run_of
+from tests.unit.jepsen.telling import NODES, Story, Tale, found, judge, run_of
+from tests.unit.jepsen.test_golden_valid import many_once
 
 
 def unexpected_value(tale: Tale) -> None:
@@ -120,6 +121,26 @@ def twice_at_most_once(tale: Tale) -> None:
 
 def dropped_at_most_once(tale: Tale) -> None:
     tale.add(1, 25_000, retry=0, replicate=1)
+
+
+def dropped_at_most_once_in_a_cut(tale: Tale) -> None:
+    """Nobody died, so that it should be somewhere."""
+    tale.add(1, 13_000, retry=0, replicate=1)
+
+
+def dropped_at_most_once_long_before_a_kill(tale: Tale) -> None:
+    tale.add(1, 25_000, retry=0, replicate=1)
+    for node in NODES:
+        tale.get([], 31_000, node)
+    tale.kill(40_000, 41_000, "n1")
+
+
+def dropped_at_most_once_beside_a_lost_answer(tale: Tale) -> None:
+    """It had one job at most."""
+    for v in range(2):
+        tale.add(v, 25_000, retry=0, replicate=1)
+    tale.get([], 25_100, outcome=INFO, error="timeout", took=700)
+    many_once(tale)
 
 
 def after_the_ack(tale: Tale) -> None:
@@ -445,6 +466,9 @@ INVALID: list[tuple[Story, str, str]] = [
     (never_offered_again_though_its_node_left_before, "loss", "unfinished"),
     (twice_at_most_once, "at-most-once", "delivered-twice"),
     (dropped_at_most_once, "at-most-once", "dropped"),
+    (dropped_at_most_once_in_a_cut, "at-most-once", "dropped"),
+    (dropped_at_most_once_long_before_a_kill, "at-most-once", "dropped"),
+    (dropped_at_most_once_beside_a_lost_answer, "at-most-once", "dropped"),
     (after_the_ack, "ack-respected", "delivered-late"),
     (after_the_ack_of_its_owner, "ack-respected", "delivered-late"),
     (after_the_cancel, "ack-respected", "delivered-late"),

@@ -77,13 +77,34 @@ def lost_by_damaged_disks(tale: Tale) -> dict[str, Any]:
     return {"log": True, "fsync": "always"}
 
 
+def many_once(tale: Tale) -> None:
+    """So many that few are none."""
+    for v in range(500, 520):
+        tale.whole(v, 31_000 + v, retry=0, replicate=1)
+
+
 def once_and_in_doubt(tale: Tale) -> None:
+    """Kept where it was when a cut came on its way; in an answer that was lost."""
+    many_once(tale)
     tale.add(1, 13_000, retry=0, replicate=1)
+    tale.look(69_000, {"n1": [1]}, phase="end", queued={})
     tale.add(2, 30_000, retry=0, replicate=1)
     tale.get([], 30_100, outcome=INFO, error="timeout", took=700)
-    tale.add(3, 31_000, retry=0, replicate=1)
-    tale.get([3], 31_100)
-    tale.ack([3], 31_200)
+
+
+def once_on_a_node_that_died(tale: Tale) -> None:
+    many_once(tale)
+    tale.add(1, 38_000, retry=0, replicate=1)
+    tale.kill(40_000, 41_000, "n4")
+
+
+def once_and_in_a_long_queue(tale: Tale) -> None:
+    """Its node died long after, but had never had an empty queue."""
+    many_once(tale)
+    tale.add(1, 33_000, retry=0, replicate=1)
+    for node in NODES[1:]:
+        tale.get([], 46_000, node)
+    tale.kill(50_000, 51_000, "n1")
 
 
 def in_doubt_under_an_id_that_nobody_heard(tale: Tale) -> None:
@@ -346,6 +367,8 @@ VALID: list[Story] = [
     lost_with_the_log,
     lost_by_damaged_disks,
     once_and_in_doubt,
+    once_on_a_node_that_died,
+    once_and_in_a_long_queue,
     in_doubt_under_an_id_that_nobody_heard,
     delayed,
     expired,
