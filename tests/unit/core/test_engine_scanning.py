@@ -9,6 +9,7 @@ import pytest
 
 from disque.core import commands as cmd
 from disque.core import messages as msg
+from disque.core.delivery import free
 from disque.core.job import Reason
 from disque.core.jobid import JobId
 from disque.core.limits import Limits
@@ -241,7 +242,7 @@ def test_qscan_in_full_tells_of_queues_that_only_have_jobs_in_work() -> None:
     node = Node()
     node.add(queue=b"q")
     node.do(cmd.GetJob((b"q",)))
-    del node.state.queues[b"q"]
+    free(node.state, node.state.queues[b"q"])
     assert call(node, cmd.QScan()) == (0, [])
     _, ((*pairs,),) = call(node, cmd.QScan(is_full=True))
     told = dict(zip(pairs[::2], pairs[1::2], strict=True))
