@@ -18,6 +18,7 @@ import trio
 from jepsen import report, store
 from jepsen.checkers import check
 from jepsen.checkers.base import Meta, Result, Run, verdict
+from jepsen.checkers.stats import IN_FAULTS
 from jepsen.drain import Drain, Drained
 from jepsen.history import INFO, NEMESIS
 from jepsen.hosts.base import Hosts, HostsError
@@ -40,8 +41,9 @@ TICK_S: Final = 2.0
 AFTER_HEAL_S: Final = 5.0
 # A run that was stopped, or that is broken anyway, isn't waited for.
 SHORT_DRAIN_S: Final = 30.0
-# A shorter run can't reach the least counts that show that it isn't vacuous.
+# What a run of so many seconds, or more, at this rate has to show is asked whole; of a shorter one as much less.
 DEMANDING_S: Final = 45.0
+DEMANDING_HZ: Final = 60.0
 
 
 @attrs.frozen
@@ -215,7 +217,6 @@ class Test:
     def meta(self) -> Meta:
         """What the checkers have to know beside the events."""
         options = self.options
-        is_demanding = options.time_limit >= DEMANDING_S and self.kinds and not self.is_stopped
         return Meta(
             name=options.name,
             workload=options.workload,
@@ -231,10 +232,22 @@ class Test:
             drained=self.drained.is_complete if self.drained else None,
             is_stopped=self.is_stopped,
             lags=self.watch.lags,
-            demands=self.workload.demands if is_demanding else {},
+            demands={} if self.is_stopped else demands(self.workload, options, bool(self.kinds)),
             abandoned=self.abandoned,
             is_external="--maxmemory" in self.workload.flags,
         )
+
+
+def demands(workload: Workload, options: Options, has_faults: bool) -> dict[str, int]:
+    """The least counts that show that this run isn't vacuous."""
+    share = 1.0
+    if options.time_limit < DEMANDING_S:
+        share = min(1.0, options.time_limit * options.rate / (DEMANDING_S * DEMANDING_HZ))
+    return {
+        name: max(1, int(least * share))
+        for name, least in workload.demands.items()
+        if has_faults or name != IN_FAULTS
+    }
 
 
 async def run_test(options: Options, say: Callable[[str], None]) -> Outcome:

@@ -1,4 +1,4 @@
-"""Excuses: the only ways in which an acknowledged job may be gone. No excuse: a failure (E1-E8 of the brief, and ours).
+"""Excuses: the only ways in which an acknowledged job may be gone. No excuse is a failure (E1-E8 are the brief's).
 
 E7 (eviction) takes only jobs that were acked or handed out, so it never explains a missing one; E8 (never
 acknowledged) is outside of what anybody asks here.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from jepsen.checkers import replication
 from jepsen.checkers.base import MS, Result
 from jepsen.checkers.faults import Windows
 from jepsen.checkers.lives import Index
@@ -14,22 +15,29 @@ CLAIM = "The run did something: every fault is proven, jobs were delivered insid
 # of the run, in which the harness may have stood still; nobody is judged in these spans
 LAG_PERCENT = 5
 # what a workload has to show beside one ok of each kind of call, if faults were asked for
-IN_FAULTS = {"deliveries_in_faults": 100}
-ELSEWHERE = {"deliveries_in_faults": 100, "acks_elsewhere": 20}
+IN_FAULTS, ACKS_ELSEWHERE = "deliveries_in_faults", "acks_elsewhere"
+COPIES = "copies_counted"  # as the checker of replication does
+ELSEWHERE = {IN_FAULTS: 100, ACKS_ELSEWHERE: 20}
 DEMANDS: Mapping[str, Mapping[str, int]] = {
     "queue": ELSEWHERE,
-    "at-most-once": IN_FAULTS,
+    "at-most-once": ELSEWHERE,
     "ack-race": ELSEWHERE,
-    "nack-working": IN_FAULTS,
-    "delay-ttl": IN_FAULTS,
-    "federation": IN_FAULTS,
-    "async-fastack": IN_FAULTS,
+    "nack-working": ELSEWHERE,
+    "delay-ttl": ELSEWHERE,
+    "purge-cancel": ELSEWHERE,
+    "dead-letter": ELSEWHERE,
+    "federation": {IN_FAULTS: 100},
+    "async-fastack": {IN_FAULTS: 100},
 }
 
 
 def check(index: Index) -> Result:
     """Valid or unknown, never invalid (C19)."""
+    demands = _demands(index)
     numbers = _numbers(index)
+    if COPIES in demands:
+        counted = replication.check(index)
+        numbers[COPIES] = counted.numbers["counted"] if counted else 0
     faults = index.faults.all
     notes = [
         f"fault {each.id} {each.kind}: nothing proves that it was there"
@@ -53,7 +61,7 @@ def check(index: Index) -> Result:
         notes.append("the drain ended by its time limit")
     notes += [
         f"{name} is {numbers[name]}, {least} asked"
-        for name, least in _demands(index).items()
+        for name, least in demands.items()
         if numbers.get(name, 0) < least
     ]
     notes += _never(index)
@@ -68,7 +76,7 @@ def _demands(index: Index) -> Mapping[str, int]:
         is_asked = bool(faults) and not index.meta.is_simulated
         demands = DEMANDS.get(index.meta.workload, {}) if is_asked else {}
     if index.faults.are_dark:
-        return {name: least for name, least in demands.items() if name != "deliveries_in_faults"}
+        return {name: least for name, least in demands.items() if name != IN_FAULTS}
     return demands
 
 
@@ -87,8 +95,12 @@ def _numbers(index: Index) -> dict[str, int]:
     numbers = {
         "faults": len(index.faults.all),
         "proven": sum(each.proven is True for each in index.faults.all),
-        "deliveries_in_faults": inside,
-        "acks_elsewhere": elsewhere,
+        IN_FAULTS: inside,
+        ACKS_ELSEWHERE: elsewhere,
+        "refused_oom": sum(
+            life.is_refused and life.reply is not None and life.reply.error.startswith("OOM")
+            for life in index.lives.values()
+        ),
         "lags": len(index.meta.lags),
         "lag_ms": Windows(index.meta.lags).covered // MS,
     }

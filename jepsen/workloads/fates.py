@@ -13,7 +13,7 @@ import attrs
 
 from jepsen.history import OK
 from jepsen.workloads.base import Adder, Completed, Dice, Intent, Params, Planned, View, get, order
-from jepsen.workloads.queues import QUEUE, ack_node
+from jepsen.workloads.queues import DEMANDS, QUEUE, ack_node
 
 DEAD = "jx-dead"
 REMEMBERED_MAX = 500
@@ -28,7 +28,7 @@ class DelayTtl:
     adder: Adder
     name: str = "delay-ttl"
     flags: tuple[str, ...] = ()
-    demands: Mapping[str, int] = attrs.Factory(lambda: {"deliveries_in_faults": 50})
+    demands: Mapping[str, int] = attrs.Factory(lambda: DEMANDS)
     queues: tuple[str, ...] = (QUEUE,)
 
     @property
@@ -62,7 +62,7 @@ class PurgeCancel:
     adder: Adder
     name: str = "purge-cancel"
     flags: tuple[str, ...] = ()
-    demands: Mapping[str, int] = attrs.Factory(lambda: {"deliveries_in_faults": 50})
+    demands: Mapping[str, int] = attrs.Factory(lambda: DEMANDS)
     queues: tuple[str, ...] = (QUEUE, "jx-purged")
     _known: deque[Mapping[str, object]] = attrs.field(
         factory=lambda: deque(maxlen=REMEMBERED_MAX), init=False
@@ -105,7 +105,7 @@ class DeadLetter:
     adder: Adder
     name: str = "dead-letter"
     flags: tuple[str, ...] = ()
-    demands: Mapping[str, int] = attrs.Factory(lambda: {"deliveries_in_faults": 50})
+    demands: Mapping[str, int] = attrs.Factory(lambda: DEMANDS)
     queues: tuple[str, ...] = (QUEUE, DEAD)
 
     @property

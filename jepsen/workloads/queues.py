@@ -78,7 +78,7 @@ class Federation:
     adder: Adder
     name: str = "federation"
     flags: tuple[str, ...] = ()
-    demands: Mapping[str, int] = attrs.Factory(lambda: {"deliveries_in_faults": 50})
+    demands: Mapping[str, int] = attrs.Factory(lambda: {"deliveries_in_faults": 100})
     queues: tuple[str, ...] = (QUEUE,)
 
     @property
@@ -135,8 +135,8 @@ class BigMem:
     params: Params
     adder: Adder
     name: str = "bigmem"
-    flags: tuple[str, ...] = ("--maxmemory", "6000000")
-    demands: Mapping[str, int] = attrs.Factory(dict)
+    flags: tuple[str, ...] = ("--maxmemory", "3000000")
+    demands: Mapping[str, int] = attrs.Factory(lambda: {"refused_oom": 1, "acks_elsewhere": 20})
     queues: tuple[str, ...] = (QUEUE,)
     wave_s: float = 12.0
 
@@ -166,7 +166,7 @@ class Replication:
     adder: Adder
     name: str = "replication"
     flags: tuple[str, ...] = ()
-    demands: Mapping[str, int] = attrs.Factory(dict)
+    demands: Mapping[str, int] = attrs.Factory(lambda: {"copies_counted": 50})
     queues: tuple[str, ...] = (QUEUE,)
 
     @property

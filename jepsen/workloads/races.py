@@ -104,7 +104,7 @@ class NackWorking:
     adder: Adder
     name: str = "nack-working"
     flags: tuple[str, ...] = ()
-    demands: Mapping[str, int] = attrs.Factory(lambda: {"deliveries_in_faults": 100})
+    demands: Mapping[str, int] = attrs.Factory(lambda: DEMANDS)
     queues: tuple[str, ...] = (QUEUE,)
 
     @property

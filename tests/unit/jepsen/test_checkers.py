@@ -369,6 +369,20 @@ def test_demands_follow_from_the_workload(meta: dict[str, Any], is_asked: bool) 
     assert ("stats" in unknown(run)) is is_asked
 
 
+@pytest.mark.parametrize("shown", [False, True])
+def test_copies_and_full_nodes_are_asked_of_those_that_are_there_for_them(shown: bool) -> None:
+    def story(tale: Tale) -> None:
+        tale.add(1, 25_000, replicate=3)
+        if shown:
+            tale.look(26_000, {"n1": [1], "n3": [1], "n5": [1]})
+        tale.get([1], 26_500)
+        tale.ack([1], 26_600)
+        tale.add(2, 27_000, outcome=FAIL, error="OOM full" if shown else "NOREPL")
+
+    run = run_of(story, demands={"copies_counted": 1, "refused_oom": 1}, is_external=True)
+    assert ("stats" in unknown(run)) is not shown
+
+
 @pytest.mark.parametrize(
     ("kind", "nodes", "is_asked"),
     [

@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 
 from jepsen import commands
+from jepsen.checkers import stats
 from jepsen.history import OK
+from jepsen.options import Options
+from jepsen.run import demands
 from jepsen.workloads import DEFAULT_NEMESIS, WORKLOADS, Params, make
 from jepsen.workloads.base import Completed, Intent, Planned, View, Workload
 
@@ -128,3 +131,26 @@ def test_delays_and_short_lives_are_drawn_and_fit() -> None:
 
 def test_default_nemeses_belong_to_workloads() -> None:
     assert set(DEFAULT_NEMESIS) <= set(WORKLOADS)
+
+
+def test_demands_are_those_that_a_run_is_judged_by() -> None:
+    said = {name: make(name, Params(NODES)).demands for name in stats.DEMANDS}
+    assert said == stats.DEMANDS
+    assert all(make(name, Params(NODES)).demands for name in WORKLOADS)
+
+
+@pytest.mark.parametrize(
+    ("name", "seconds", "has_faults", "wanted"),
+    [
+        ("queue", 60.0, True, {"deliveries_in_faults": 100, "acks_elsewhere": 20}),
+        ("queue", 9.0, True, {"deliveries_in_faults": 20, "acks_elsewhere": 4}),
+        ("queue", 60.0, False, {"acks_elsewhere": 20}),
+        ("replication", 60.0, False, {"copies_counted": 50}),
+        ("bigmem", 2.0, False, {"refused_oom": 1, "acks_elsewhere": 1}),
+    ],
+)
+def test_a_short_run_has_to_show_something(
+    name: str, seconds: float, has_faults: bool, wanted: dict[str, int]
+) -> None:
+    options = Options(time_limit=seconds)
+    assert demands(make(name, Params(NODES)), options, has_faults) == wanted
