@@ -376,6 +376,11 @@ def remember_purge(
     return _purge_here(state, name, node, boot, seq, **how)
 
 
+def purge_nothing(state: State, name: bytes, node: NodeId, boot: int, seq: int, **how: Any) -> int:
+    """QPURGE is answered and spread, and cancels nothing."""
+    return 0
+
+
 def purge_again(state: State, peer: Peer) -> None:
     """Who is back hears of the purges that it may have missed, as new ones."""
     _peer_back(state, peer)

@@ -114,6 +114,23 @@ def _purging(profile: Profile) -> Profile:
     return attrs.evolve(profile, ops={**profile.ops, "qpurge": 4.0})
 
 
+def _purging_in_calm(profile: Profile) -> Profile:
+    """Three nodes; jobs lie in a queue for long, and it is purged now and then."""
+    return attrs.evolve(
+        profile,
+        nodes=3,
+        spares=0,
+        queues=1,
+        length_ms=60_000,
+        events_wanted=0,
+        faults=(),
+        chaos=Chaos(),
+        ops={"add": 10.0, "qpurge": 1.0},
+        think_ms=2000,
+        ttls_ms=(3_600_000,),
+    )
+
+
 def _short_lives(profile: Profile) -> Profile:
     return attrs.evolve(profile, ttls_ms=(5000,), retries_ms=(1000,))
 
@@ -363,6 +380,13 @@ _CLUSTER: Mapping[str, Bug] = {
         ),
         ("latency", "Q4", "availability"),
         ("latency",),
+    ),
+    "purges-nothing": Bug(
+        "a purge is answered and cancels nothing",
+        (_core("acks.purge_here", bugs.purge_nothing),),
+        ("ack-respected",),
+        ("ack-respected",),
+        shape=_purging_in_calm,
     ),
     "purge-again": Bug(
         "a purge is repeated at a heal",

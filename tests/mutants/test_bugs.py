@@ -30,7 +30,7 @@ def test_every_bug_is_found_by_whom_it_should_be() -> None:
 
 
 def test_every_checker_of_real_runs_has_found_a_bug() -> None:
-    killers = {checker for bug in BUGS.values() for checker in bug.sees}
+    killers = {bug.sees[0] for bug in BUGS.values() if len(bug.sees) == 1}
     assert killers == {checker.NAME for checker in CHECKERS} - NOBODYS
 
 

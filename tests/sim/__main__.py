@@ -6,7 +6,7 @@
     python -m tests.sim --seed 3 --events 5000 --mutant no-dummy     with a bug of tests.mutants in it
 
 A failing run tells its story, and its plan is made small and written below store/sim. Exit status 0: no rule broken,
-and no cell of the coverage table empty without a reason (asked from 300 seeds of full length on).
+and no cell of the coverage table empty without a reason (asked from 285 seeds of full length on, as CI has them).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.sim.plan import Profile, draw, with_log
 from tests.sim.run import Result, run_profile, run_seed
 from tests.sim.shrink import shrunk
 
-STRICT_SEEDS = 300  # fewer seeds can't be expected to meet every rare case
+STRICT_SEEDS = 285  # of one call; fewer can't be expected to meet every rare case
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -41,9 +41,10 @@ class Recorder:
         are_refusals_likely = "maxmemory_bytes" in profile.limits or any(
             fault.kind == "pause" for fault in profile.faults
         )
-        self._is_lame = "maxmemory_bytes" in profile.limits or any(
-            fault.kind in ("slow", "leave", "disk") for fault in profile.faults
+        self._is_slow = "maxmemory_bytes" in profile.limits or any(
+            fault.kind in ("slow", "disk") for fault in profile.faults
         )
+        self._is_lame = self._is_slow or any(fault.kind == "leave" for fault in profile.faults)
         self._default_copies = 1 if are_refusals_likely else 3
         self.concurrency = profile.clients + 2 * (profile.nodes + profile.spares) + 1
         self._processes: dict[str, int] = {}
@@ -240,7 +241,7 @@ class Recorder:
                 "views_ms": views_ms,
                 "facts_ms": facts_ms,
                 # Nodes that are slow or full on purpose are no measure
-                "available_percent": 0 if self._is_lame else 99,
+                "available_percent": 0 if self._is_slow else 99,
                 "default_copies": self._default_copies,
                 "ttl_slack_ms": 2 * limits["link_wait_max_ms"] + 1000,
             },

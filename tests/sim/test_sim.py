@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.sim.__main__ import STRICT_SEEDS
 from tests.sim.plan import draw
 from tests.sim.run import run_seed
 from tests.sim.streams import Streams
@@ -41,6 +43,11 @@ def test_three_hash_seeds_give_one_digest() -> None:
         )
         digests.add(done.stdout)
     assert len(digests) == 1, digests
+
+
+def test_ci_runs_so_many_seeds_at_once_that_the_table_has_to_be_full() -> None:
+    first, last = map(int, re.findall(r" SEEDS=(\d+)\.\.(\d+)", (ROOT / ".ci/run").read_text())[0])
+    assert last - first + 1 >= STRICT_SEEDS
 
 
 def test_two_seeds_are_two_runs() -> None:

@@ -431,6 +431,13 @@ def not_recovered(tale: Tale) -> None:
         tale.add(v, 20_500, outcome=INFO, error="NOREPL Not enough reachable nodes")
 
 
+def slow_in_calm(tale: Tale) -> None:
+    for v in range(2):
+        tale.add(v, 20_500, took=2_400)
+        tale.get([v], 23_000)
+        tale.ack([v], 23_100)
+
+
 def out_of_order(tale: Tale) -> None:
     for v in range(3):
         tale.add(v, 25_000 + 10 * v, queue="fifo", process=1)
@@ -516,6 +523,7 @@ INVALID: list[tuple[Story, str, str]] = [
     (unavailable_at_one_node_in_one_of_many_faults, "availability", "add-unavailable"),
     (slow_gets, "availability", "get-unavailable"),
     (not_recovered, "latency", "not-recovered"),
+    (slow_in_calm, "latency", "not-recovered"),
     (out_of_order, "order", "out-of-order"),
     (traceback, "health", "traceback"),
     (crashed, "health", "exit"),
