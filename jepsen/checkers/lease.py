@@ -93,7 +93,9 @@ def _too_late(index: Index, life: Life, asks: dict[str, list[Ask]]) -> Iterator[
     end = min([*moves, *purged_from(index, life)], default=FOREVER)
     if life.deliveries and end <= life.deliveries[0].at + life.retry and _is_prompt(index, life):
         return
-    due = max(life.ended_at, life.begun_at + life.delay)
+    # a NACK gives it back, and its DELAY may put it off beyond RETRY
+    held = [o.ended_at + o.delay for o in life.orders if o.f == "nack" and o.type != FAIL]
+    due = max([life.ended_at, life.begun_at + life.delay, *held])
     for each in (*life.deliveries, None):
         until = min(index.ended_at if each is None else each.asked_at, end)
         deadline = due + index.bounds.redelivery_ms * MS
@@ -106,7 +108,7 @@ def _too_late(index: Index, life: Life, asks: dict[str, list[Ask]]) -> Iterator[
                 yield Finding(NAME, "late", text, life.job, life.v, asked.ended_at)
                 return
         if each is not None:
-            due = each.at + life.retry
+            due = max([each.at + life.retry, *held])
 
 
 def _is_prompt(index: Index, life: Life) -> bool:
@@ -142,10 +144,10 @@ def _asked(empty: list[Ask], since: int, until: int) -> Ask | None:
 
 
 def _is_due_in_calm(index: Index, life: Life, due: int, until: int) -> bool:
-    """Calm since it fell due, not expired, not taken by a lost answer, nor put off by NACK DELAY, WORKING, ENQUEUE."""
+    """Calm since it fell due, not expired, not taken by a lost answer, nor put off by WORKING, ENQUEUE."""
     if until > life.begun_at + life.ttl or index.may_be_taken(life, due - life.retry):
         return False
-    orders = ENDS_LEASE | {"working"}
+    orders = ENDS_LEASE - {"nack"} | {"working"}
     if any(o.f in orders and o.type != FAIL and o.begun_at > due - life.retry for o in life.orders):
         return False
     return index.faults.is_calm(due - index.bounds.facts_ms * MS, until)

@@ -315,6 +315,16 @@ def not_offered_again_for_long(tale: Tale) -> None:
     tale.ack([1], 43_100)
 
 
+def not_offered_after_a_nack(tale: Tale) -> None:
+    tale.add(1, 25_000)
+    tale.get([1], 25_100)
+    tale.order("nack", [1], 25_200, delay=2)
+    tale.get([], 38_000, "n3", took=500)
+    tale.get([], 41_600, "n2", took=500)
+    tale.get([1], 43_000)
+    tale.ack([1], 43_100)
+
+
 def after_its_ttl(tale: Tale) -> None:
     tale.add(1, 25_000, ttl=3)
     tale.get([1], 31_100)
@@ -501,6 +511,7 @@ INVALID: list[tuple[Story, str, str]] = [
     (in_spite_of_working, "retry-lease", "working-ignored"),
     (not_offered_for_long, "retry-lease", "late"),
     (not_offered_again_for_long, "retry-lease", "late"),
+    (not_offered_after_a_nack, "retry-lease", "late"),
     (after_its_ttl, "ttl", "delivered-expired"),
     (kept_after_its_ttl, "ttl", "kept-expired"),
     (over_the_limit, "dead-letter", "over-limit"),
