@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 _Read = TypeVar("_Read")
 
 WAITJOB_IDS_MAX = 1_024
+_OPTION_WORDS_MAX = 100  # behind ids
 HEADERS_MAX = (
     256  # of a job, as STOMP's frames may have: they are kept in memory and sent to each holder
 )
@@ -216,8 +217,14 @@ def _of_queue(make: Callable[[bytes], Command]) -> Callable[..., Command]:
 def _ids_and_options(
     args: list[bytes], options: tuple[bytes, ...]
 ) -> tuple[list[bytes], list[tuple[bytes, bytes]]]:
-    """`<id>... [OPTION value]...`: the first option word ends the ids; of a repeated option the last one counts."""
-    at = next((i for i, word in enumerate(args) if word.lower() in options), len(args))
+    """`<id>... [OPTION value]...`: the first option word ends the ids; of a repeated option the last one counts.
+
+    Options are looked for in the last words alone: there may be a million ids.
+    """
+    first = max(len(args) - _OPTION_WORDS_MAX, 0)
+    at = next(
+        (i for i, word in enumerate(args[first:], first) if word.lower() in options), len(args)
+    )
     given: list[tuple[bytes, bytes]] = []
     words = iter(args[at:])
     for word in words:

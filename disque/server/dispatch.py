@@ -113,12 +113,13 @@ def _carry_out(shell: Shell, client: Client, spec: CommandSpec, args: list[bytes
 
 def _forward(shell: Shell, client: Client, command: Command) -> None:
     """Give a command to the broker; its reply is there at once or, if the client must wait, comes later."""
-    if client.user is not None:
+    later = in_pieces(shell, client, command)
+    if later is None and client.user is not None:
         client.user.check_names(command, shell.broker.engine.queue_of)
     is_read = only_reads(command)
     if shell.turns.trouble and not is_read:
         raise unwritten(shell)
-    if (later := in_pieces(shell, client, command)) is not None:
+    if later is not None:
         shell.finish_later(client, later, is_read=is_read)
         return
     id_, broker = shell.clients.new_id(), shell.broker

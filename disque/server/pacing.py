@@ -22,7 +22,7 @@ from disque.server.render import Verbatim, render
 from disque.server.shell import Later
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 
     from disque.core.ready import ClientId, Reply
     from disque.resp.encoder import Protocol
@@ -53,6 +53,7 @@ async def _carry_out(
     steps: Callable[[Asking, Any], Awaitable[Answer]], asking: Asking, command: cmd.Command
 ) -> Answer:
     try:
+        await asking.check_names(command)
         return await steps(asking, command)
     finally:
         asking.client.kept_bytes = 0
@@ -74,6 +75,14 @@ class Asking:
     def bytes_max(self) -> int:
         """An answer with bodies is full once it has so many."""
         return self.shell.broker.engine.state.limits.answer_bytes_max
+
+    async def check_names(self, command: cmd.Command) -> None:
+        """CommandError if the client's user may not touch one of many names or jobs: before the first is touched."""
+        user, queue_of = self.client.user, self.shell.broker.engine.queue_of
+        if user is not None:
+            for piece in _cut(command):
+                user.check_names(piece, queue_of)
+                await trio.lowlevel.checkpoint()
 
     async def ask(self, command: cmd.Command) -> Any:
         """Give a piece to the broker and wait for its reply, and for a log that fails; a failure ends the whole."""
@@ -110,20 +119,31 @@ class Asking:
         return replies[0]
 
 
+def _cut(command: Any) -> Iterator[Any]:
+    """The same about some of its jobs or names at a time."""
+    field = next((each for each in _LISTS if getattr(command, each, None)), None)
+    if field is None:
+        yield command
+        return
+    whole = getattr(command, field)
+    for first in range(0, len(whole), PIECE):
+        yield attrs.evolve(command, **{field: whole[first : first + PIECE]})
+
+
+_LISTS = ("ids", "topics", "channels", "queues")
+
+
 async def _sum(asking: Asking, command: Any) -> Answer:
     """Of the counts that each piece of the ids gives."""
     total = 0
-    for first in range(0, len(command.ids), PIECE):
-        total += await asking.ask(attrs.evolve(command, ids=command.ids[first : first + PIECE]))
+    for piece in _cut(command):
+        total += await asking.ask(piece)
     return total
 
 
 async def _subscribe(asking: Asking, command: Any) -> Answer:
     """One reply after the other."""
-    parts: list[bytes] = []
-    for first in range(0, len(command.topics), PIECE):
-        piece = attrs.evolve(command, topics=command.topics[first : first + PIECE])
-        parts.append(render(await asking.ask(piece), asking.proto))
+    parts = [render(await asking.ask(piece), asking.proto) for piece in _cut(command)]
     return Verbatim(b"".join(parts))
 
 
@@ -142,8 +162,8 @@ async def _unsubscribe(asking: Asking, command: cmd.Unsubscribe) -> Answer:
 
 async def _count_subscriptions(asking: Asking, command: cmd.NumSub) -> Answer:
     found = Elements(asking.client)
-    for first in range(0, len(command.channels), PIECE):
-        found.add(await asking.ask(cmd.NumSub(command.channels[first : first + PIECE])))
+    for piece in _cut(command):
+        found.add(await asking.ask(piece))
     return found.array()
 
 

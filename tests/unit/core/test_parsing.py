@@ -61,6 +61,7 @@ def test_what_is_taken(line: str, command: cmd.Command) -> None:
         ("canceljob bad", "Invalid Job ID format."), ("canceljob id1 bad", "Invalid Job ID format."),
         ("canceljob bad timeout x", "timeout is not an integer or out of range"),
         ("revive id1 timeout 1", "Invalid Job ID format."), ("revive bad", "Invalid Job ID format."),
+        ("nack id1" + 51 * " delay 1", "Invalid Job ID format."),
         ("waitjob bad", "Invalid Job ID format."), ("waitjob id1 timeout -1", "timeout is negative"),
         ("waitjob id1 withnodes", "Invalid Job ID format."), ("waitjob id1 timeout 1 withnodes", "syntax error"),
     ],

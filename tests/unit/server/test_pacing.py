@@ -10,6 +10,7 @@ import trio
 
 from disque.core.limits import Limits
 from disque.server import pacing
+from disque.server.acl import parse_user
 from tests.unit.server.test_loop import ADD, MISCONF, FullLog
 from tests.unit.server.world import Peer, World, running
 
@@ -267,6 +268,23 @@ async def test_others_are_served_between_the_pieces() -> None:
         await others_are_served(world, peer, b"GETJOB", b"COUNT", b"600", b"FROM", b"q")
         await others_are_served(world, peer, b"ACKJOB", *ids)
         assert not world.clients._hearers
+
+
+async def test_rights_on_all_of_many_jobs_are_looked_at_in_pieces_before_one_is_touched() -> None:
+    async with running() as world:
+        peer = world.connect()
+        ids = [*await add(peer, 600), *await add(peer, 1, b"other")]
+        (client,) = world.clients.by_id.values()
+        client.user = parse_user(["worker", "on", "#" + 64 * "0", "+@all", "~q"])
+        await others_are_served(world, peer, b"ACKJOB", *ids)
+        refused = b"NOPERM User worker has no permissions on 'other'"
+        assert await ask(peer, b"ACKJOB", *ids) == refused
+        assert await ask(peer, b"QLEN", b"q") == 600
+        assert await ask(peer, b"ACKJOB", *ids[:600]) == 600
+        names = [b"q", b"other", b"more", b"q2"]
+        assert await ask(peer, b"SUBSCRIBE", *names) == refused
+        assert await ask(peer, b"PUBSUB", b"NUMSUB", *names) == refused
+        assert await ask(peer, b"GETJOB", b"COUNT", b"9", b"FROM", *names) == refused
 
 
 async def test_a_log_that_can_t_be_written_ends_a_command_between_its_pieces() -> None:

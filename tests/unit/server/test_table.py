@@ -50,6 +50,14 @@ def test_rows_of_the_table(name: bytes, arity: int, flags: bytes) -> None:
     assert (spec.arity, spec.flags) == (arity, tuple(flags.split()))
 
 
+@pytest.mark.parametrize("name", [b"addjob", b"getjob", b"hello", b"jscan", b"client"])
+def test_only_commands_about_many_take_very_many_words(name: bytes) -> None:
+    assert find_command([name, *[b"x"] * 9_999]).name == name
+    text = f"ERR wrong number of arguments for '{name.decode()}' command"
+    assert refusal(name, *[b"x"] * 10_000) == text
+    assert find_command([b"ackjob", *[b"x"] * 10_000]).name == b"ackjob"
+
+
 def test_only_three_commands_are_refused_when_memory_is_short() -> None:
     denied = [name for name, spec in COMMANDS.items() if b"denyoom" in spec.flags]
     assert denied == [b"addjob", b"enqueue", b"nack"]
