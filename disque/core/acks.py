@@ -310,6 +310,7 @@ def _keep_mark(state: State, id_: JobId, reason: Reason) -> None:
         mark = state.marks[id_] = Mark(id_, reason)
         if len(state.marks) > state.limits.marks_max:
             mark_due(state, next(iter(state.marks.values())))
+            state.counts.marks_evicted += 1
     mark.reason = max(mark.reason, reason)
     wake(state, mark, state.now_ms + short_life(state))
 

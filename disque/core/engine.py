@@ -417,6 +417,7 @@ def _expire(state: State, job: Job) -> None:
     state.expired[job.id] = None
     while len(state.expired) > state.limits.marks_max:
         del state.expired[next(iter(state.expired))]
+        state.counts.marks_evicted += 1
     drop(state, job)
 
 

@@ -61,6 +61,7 @@ class Statistics:
     redelivered_total: int
     dummies_evicted: int
     tombstones_evicted: int
+    marks_evicted: int
     queues_refused: int
     queue_names_refused: int
     blocked_refused: int
@@ -100,6 +101,7 @@ def statistics(state: State) -> Statistics:
         redelivered_total=counts.redelivered,
         dummies_evicted=counts.dummies_evicted,
         tombstones_evicted=counts.tombstones_evicted,
+        marks_evicted=counts.marks_evicted,
         queues_refused=counts.queues_refused,
         queue_names_refused=counts.queue_names_refused,
         blocked_refused=counts.blocked_refused,

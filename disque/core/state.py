@@ -325,6 +325,7 @@ class Counts:
     moves_in_doubt: int = 0
     bad_payloads: int = 0
     tombstones_evicted: int = 0
+    marks_evicted: int = 0
     nacked: int = 0
     redelivered: int = 0
     # From ADDJOB to its reply, where copies were waited for; from when a job may be fetched to its first hand-out

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from disque.core.ready import ClientId, Failure
-from disque.errors import ProtocolError
+from disque.errors import LimitError, ProtocolError
 from disque.resp import encoder
 from disque.resp.decoder import BufferLimitError, Decoder
 from disque.server.addresses import is_loopback, socket_host, socket_name
@@ -180,7 +180,7 @@ class Clients:
             dialect.resume(client)
         left = 0 if self.is_paused else COMMANDS_A_RUN
         until = time.perf_counter() + RUN_S
-        pending = client.pending
+        pending, waited = client.pending, client.waits
         while left and client.is_runnable:
             if not pending and not self._decode(client, 1 if client.is_stranger else left):
                 if client.decoder.has_more:
@@ -192,6 +192,8 @@ class Clients:
             execute(client, pending.popleft())
             if time.perf_counter() > until:
                 left = 0
+        is_held_up = client.waits >= client.waits_max > waited
+        self._figures.pipelines_paused += is_held_up and client.has_input
         if client.answered_bytes > ANSWERED_MAX_BYTES:
             self.turns.resume(client)
         self.turns.end(client)
@@ -222,6 +224,7 @@ class Clients:
             self._events.event("warning", "client-dropped", addr=client.address, reason=error)
             client.die()
         except ProtocolError as fault:
+            self._figures.requests_over_limit += isinstance(fault, LimitError)
             if fault.event:
                 self._events.seldom("warning", fault.event, addr=client.address, reason=fault)
             if client.dialect is not None:
@@ -409,7 +412,7 @@ class Clients:
                 await client.attention.wait()
                 while self.run(client):
                     await trio.lowlevel.checkpoint()
-                self._figures.pipelines_paused += self._is_full(client)
+                self._figures.reads_paused += client.is_full
                 while self._is_full(client) and not (client.has_ended or client.is_closing):
                     await self._wait_change(client)
             with trio.move_on_after(LAST_REPLIES_S):
@@ -574,8 +577,7 @@ class Clients:
             if client.over_soft_since_ms is None:
                 client.over_soft_since_ms = now_ms
             elif now_ms - client.over_soft_since_ms > limits.out_soft_s * 1000:
-                self._events.event("warning", "client-dropped", addr=client.address, reason="slow")
-                client.die()
+                self.crowd.drop_slow(client)
         else:
             client.over_soft_since_ms = None
         if client.room is not None and client.waits and _has_hung_up(client):

@@ -169,5 +169,11 @@ class Crowd:
             if held <= most:
                 return
 
+    def drop_slow(self, client: Client) -> None:
+        """Who has left too much unread for too long goes."""
+        self._figures.clients_dropped_output += 1
+        self._tell_dropped(client, "slow")
+        client.die()
+
     def _tell_dropped(self, client: Client, reason: str) -> None:
         self._events.event("warning", "client-dropped", addr=client.address, reason=reason)

@@ -71,7 +71,9 @@ class Figures:
     clients_per_address_refused: int = 0
     clients_dropped_output: int = 0
     clients_dropped_memory: int = 0
-    pipelines_paused: int = 0
+    requests_over_limit: int = 0  # body-max, arguments-max
+    pipelines_paused: int = 0  # pipeline-max was reached, and more had been sent
+    reads_paused: int = 0  # too much unread, or sent ahead of what waits
     loop_lag: Histogram = attrs.Factory(Histogram)  # how late the loop came to a timer, in ms
     usages: dict[bytes, Usage] = attrs.Factory(dict)
     _samples: deque[tuple[int, int, int, int]] = attrs.field(factory=lambda: deque(maxlen=_SAMPLES))
@@ -115,7 +117,9 @@ LIMITS = (
     "clients_per_address_refused",
     "clients_dropped_output",
     "clients_dropped_memory",
+    "requests_over_limit",
     "pipelines_paused",
+    "reads_paused",
 )
 Field = tuple[str, object]
 
@@ -303,6 +307,7 @@ def _limits(shell: Shell) -> list[Field]:
         ("blocked_clients_refused", core.blocked_refused),
         ("dummy_acks_dropped", core.dummies_evicted),
         ("tombstones_dropped", core.tombstones_evicted),
+        ("marks_dropped", core.marks_evicted),
         ("topic_messages_dropped", figures.topic_messages_dropped),
         ("bus_handshakes_dropped", 0 if bus is None else bus.figures.handshakes_dropped),
         ("bus_links_dropped", 0 if bus is None else bus.figures.links_dropped),

@@ -448,6 +448,7 @@ def test_marks_are_bounded_the_oldest_go() -> None:
     for n in range(5):
         node.hear(B, msg.SetAck(job_id(n), Reason.ACKED, (B,), (B,), DAY_MS))
     assert list(node.state.marks) == [job_id(2), job_id(3), job_id(4)]
+    assert node.engine.statistics().marks_evicted == 2
 
 
 def test_claims_of_absence_beat_earlier_copies_and_lose_to_later_ones() -> None:

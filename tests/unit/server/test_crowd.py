@@ -9,6 +9,7 @@ import trio
 from disque.server.clients import CRON_S
 from disque.server.crowd import STRANGER_ARGUMENTS_MAX, STRANGER_BULK_BYTES_MAX
 from disque.server.eventlog import EventLog
+from tests.unit.server.test_clients import copies_never_come
 from tests.unit.server.world import World, running
 
 if TYPE_CHECKING:
@@ -156,6 +157,7 @@ async def test_u39_what_is_over_a_limit_is_told_in_the_log_now_and_then(tmp_path
             )
             await peer.expect_end()
         events.close()
+        assert world.shell.figures.requests_over_limit == 2
     (line,) = log.read_text().splitlines()
     assert "warning over-limit addr=" in line
     assert "536870913 bytes, body-max is 536870912" in line
@@ -171,3 +173,33 @@ async def test_commands_that_wait_for_copies_are_bounded_by_pipeline_max() -> No
         (client,) = world.clients.by_id.values()
         assert client.waits_max == 3
         assert client.waits <= 3
+
+
+async def test_who_fills_its_pipeline_and_has_more_is_counted() -> None:
+    async with running() as world:
+        copies_never_come(world)
+        world.config.pipeline_max = 3
+        world.settings.apply("pipeline-max")
+        figures, peer = world.shell.figures, world.connect()
+        await peer.send(b"ADDJOB q x 0 REPLICATE 2\r\n" * 3)
+        await trio.testing.wait_all_tasks_blocked()
+        assert figures.pipelines_paused == 0
+        await world.connect().send(b"ADDJOB q x 0 REPLICATE 2\r\n" * 5)
+        await trio.testing.wait_all_tasks_blocked()
+        assert figures.pipelines_paused == 1
+        assert figures.reads_paused == 0
+
+
+async def test_a_client_that_stays_over_the_soft_limit_is_dropped_and_counted() -> None:
+    async with running() as world:
+        world.limits.out_soft_bytes, world.limits.out_soft_s = 100, 3
+        peer = world.connect()
+        await peer.ask(b"PING\r\n", b"+PONG\r\n")
+        (client,) = world.clients.by_id.values()
+        client.backlog_bytes = 101
+        for now_ms in (0, 3_000):
+            world.clients._inspect(client, now_ms)
+            assert not client.is_dead
+        world.clients._inspect(client, 3_001)
+        assert client.is_dead
+        assert world.shell.figures.clients_dropped_output == 1

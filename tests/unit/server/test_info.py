@@ -28,9 +28,10 @@ FIELDS = {
     "topic_subscribers_dropped",
     "CPU": "used_cpu_sys used_cpu_user used_cpu_sys_children used_cpu_user_children",
     "Limits": "auth_failures auth_refused tls_handshakes_failed strangers_dropped "
-    "clients_per_address_refused clients_dropped_output clients_dropped_memory pipelines_paused "
+    "clients_per_address_refused clients_dropped_output clients_dropped_memory "
+    "requests_over_limit pipelines_paused reads_paused "
     "queues_refused queue_names_refused blocked_clients_refused dummy_acks_dropped "
-    "tombstones_dropped topic_messages_dropped bus_handshakes_dropped bus_links_dropped",
+    "tombstones_dropped marks_dropped topic_messages_dropped bus_handshakes_dropped bus_links_dropped",
 }
 
 
