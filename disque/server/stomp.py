@@ -7,6 +7,7 @@ commands never run while replies are being placed, but at the end of that turn (
 from __future__ import annotations
 
 import math
+import time
 from typing import TYPE_CHECKING
 
 import attrs
@@ -19,7 +20,7 @@ from disque.core.ready import Failure, Published
 from disque.errors import CommandError, ProtocolError
 from disque.server.access import WrongPassword
 from disque.server.acl import DEFAULT_NAME
-from disque.server.clients import UNWRITTEN
+from disque.server.clients import RUN_S, UNWRITTEN
 from disque.server.dispatch import LOADING_TEXT, OOM_TEXT
 from disque.server.pubsub import tell
 from disque.stomp.frames import Decoder, Frame, FrameLimits, Version, encode
@@ -60,6 +61,8 @@ class Talk:
     decoder: Decoder
     hearer: Hearer
     due_at_ms: float = math.inf
+    # The broker hasn't got all commands yet: nothing more is said or run before
+    is_behind: bool = False
     is_over: bool = False  # the connection has ended; replies may still come
 
 
@@ -145,34 +148,43 @@ class Stomp:
         talk.due_at_ms = math.inf
         client.on_flushed = None
         outbox = talk.session.outbox
-        for id_ in outbox.waiting():
+        for id_ in outbox.owed():
             if self._take_back(id_):
                 outbox.forget(id_)
-        talk.session.close(self._shell.clock.now_ms())
         self._carry_out(talk)
 
     # Between sessions and the broker
 
     def _carry_out(self, talk: Talk) -> None:
-        """Give the session's commands to the broker; what follows from a refusal, too."""
-        shell, session, outbox = self._shell, talk.session, talk.session.outbox
+        """Give the session's commands to the broker, what follows from a refusal, too; the rest has its turn later."""
+        session, outbox = talk.session, talk.session.outbox
         self._listen_to_topics(talk)
-        while outbox.commands:
-            commands, outbox.commands = outbox.commands, []
-            for id_, command in commands:
-                if command is None:
-                    if self._take_back(id_):
-                        outbox.forget(id_)
-                    continue
-                refusal = self._refusal(command)
-                if refusal is not None:
-                    session.replied(id_, refusal, shell.clock.now_ms())
-                    continue
-                shell.clients.listen_to(id_, talk.hearer)
-                shell.broker.command(id_, command)
+        talk.is_behind = False
+        until, now_ms = time.perf_counter() + RUN_S, self._shell.clock.now_ms()
+        while outbox.commands or (talk.is_over and session.close(now_ms)):
+            if outbox.commands:
+                self._give(talk, *outbox.commands.popleft())
+            if time.perf_counter() > until:
+                talk.is_behind = True
+                self._shell.turns.resume(talk.client)
+                break
         self._say(talk)
-        if talk.is_over and not outbox.waiting():
+        if talk.is_over and outbox.is_idle and not talk.is_behind:
             self._talks.pop(talk.client.id, None)
+
+    def _give(self, talk: Talk, id_: ClientId, command: Command | None) -> None:
+        """Give one command to the broker."""
+        shell = self._shell
+        if command is None:
+            if self._take_back(id_):
+                talk.session.outbox.forget(id_)
+            return
+        refusal = self._refusal(command)
+        if refusal is not None:
+            talk.session.replied(id_, refusal, shell.clock.now_ms())
+            return
+        shell.clients.listen_to(id_, talk.hearer)
+        shell.broker.command(id_, command)
 
     def _take_back(self, id_: ClientId) -> bool:
         """End a command that waits; False if its reply is on its way already."""
@@ -200,21 +212,20 @@ class Stomp:
         if talk.is_over:
             outbox.data.clear()
             return
-        if outbox.data:
+        if outbox.data and not talk.is_behind:
             data, outbox.data = outbox.data, []
             client.answer(data[0] if len(data) == 1 else b"".join(data))
-        if client.waits != outbox.open_count:
-            has_room = outbox.open_count < client.waits
-            client.waits = outbox.open_count
-            if has_room:
-                client.made_room()
-                if client.has_input:
-                    self._shell.turns.resume(client)
+        had = (client.waits, client.is_alone)
+        client.waits, client.is_alone = outbox.open_count + talk.is_behind, talk.is_behind
+        if client.waits < had[0] or client.is_alone < had[1]:
+            client.made_room()
+            if client.has_input:
+                self._shell.turns.resume(client)
         client.is_listening = session.has_subscriptions
         client.kept_bytes = session.kept_bytes
         due_at = session.due_at
         talk.due_at_ms = math.inf if due_at is None else due_at
-        if session.is_closing and not client.is_closing:
+        if session.is_closing and not (client.is_closing or talk.is_behind):
             client.close_soon()
 
     def _listen_to_topics(self, talk: Talk) -> None:
@@ -240,6 +251,8 @@ class Stomp:
                 break
 
     def _flushed(self, talk: Talk) -> None:
+        if talk.session.outbox.data:
+            return  # it is behind
         talk.session.flushed(self._shell.clock.now_ms())
         if talk.session.outbox.commands:
             self._shell.turns.resume(talk.client)
@@ -294,14 +307,17 @@ class Stomp:
                 self._has_talks = trio.Event()
                 await self._has_talks.wait()
             await trio.sleep(TICK_S)
-            now_ms = shell.clock.now_ms()
+            until = time.perf_counter() + RUN_S
             for talk in list(self._talks.values()):
                 is_nobody = self._is_nobody(talk)
-                if talk.due_at_ms <= now_ms or is_nobody:
-                    self._tick(talk, now_ms, is_nobody=is_nobody)
+                if talk.due_at_ms <= shell.clock.now_ms() or is_nobody:
+                    self._tick(talk, is_nobody=is_nobody)
+                if time.perf_counter() > until:
+                    await trio.lowlevel.checkpoint()
+                    until = time.perf_counter() + RUN_S
 
-    def _tick(self, talk: Talk, now_ms: int, *, is_nobody: bool) -> None:
-        client, session = talk.client, talk.session
+    def _tick(self, talk: Talk, *, is_nobody: bool) -> None:
+        client, session, now_ms = talk.client, talk.session, self._shell.clock.now_ms()
         if is_nobody:
             session.broken(ProtocolError(NOAUTH_TEXT))
         session.tick(now_ms, sent_bytes=client.sent_bytes, read_at_ms=client.idle_since_ms)

@@ -17,7 +17,7 @@ from disque.core.jobid import JobId
 from disque.core.ready import ClientId, Delivery, Failure, Reply
 from disque.stomp.destinations import Queue, cost_of
 from disque.stomp.frames import Version, escape, header_lines
-from disque.stomp.outbox import Outbox, Then, ignore
+from disque.stomp.outbox import IDS_MAX, Outbox, Then, ignore
 from disque.stomp.sending import is_renewable
 
 FETCH_MAX = 16  # jobs asked for at a time: other consumers of the queue have their turn in between
@@ -94,6 +94,7 @@ class Consumer:
         self._tries = 1  # how many
         self._roomy: dict[bytes, Subscription] = {}  # that may fetch again, see `settle_up`
         self._done: list[JobId] = []  # acknowledged, not yet said to the core
+        self._is_closing = False
 
     # Beginning and ending
 
@@ -115,9 +116,11 @@ class Consumer:
 
     def unsubscribe(self, id_: bytes) -> None:
         """End a subscription; what it holds goes back into the queue at once, by age."""
-        subscription = self._drop(id_)
+        self._end(self._drop(id_))
+
+    def _end(self, subscription: Subscription) -> None:
         subscription.is_over = True
-        self._resting.pop(id_, None)
+        self._resting.pop(subscription.id, None)
         self._leave(subscription)
         if subscription.fetch is not None:
             self._outbox.take_back(subscription.fetch)
@@ -135,15 +138,20 @@ class Consumer:
         if subscription.is_begun:
             self._ask(cmd.Attend(subscription.queue, -1))
 
-    def close(self) -> None:
-        """The connection has ended: all goes back."""
-        self.settle_up()
-        for id_ in list(self.subscriptions):
-            self.unsubscribe(id_)
+    def close_one(self) -> bool:
+        """The connection has ended: all goes back, a subscription at a time; False if none is left."""
+        if not self._is_closing:
+            self._is_closing = True
+            self.settle_up()
+        if not self.subscriptions:
+            return False
+        _, subscription = self.subscriptions.popitem()
+        self._end(subscription)
+        return True
 
     def _give_back(self, subscription: Subscription, ids: list[JobId]) -> None:
-        if ids and not subscription.is_temporary:
-            self._ask(cmd.Enqueue(tuple(ids)))
+        if not subscription.is_temporary:
+            self._outbox.ask_all(cmd.Enqueue, ids, ignore, is_owed=False)
 
     def _ask(self, command: cmd.Command) -> None:
         self._outbox.ask(command, ignore, is_owed=False)
@@ -155,7 +163,7 @@ class Consumer:
         room = subscription.prefetch - len(subscription.held or ())
         if room <= 0 or subscription.fetch is not None or subscription.id in self._resting:
             return
-        if subscription.is_over or not subscription.is_begun:
+        if subscription.is_over or self._is_closing or not subscription.is_begun:
             return
         command = cmd.GetJob(
             (subscription.queue,), 0, min(room, FETCH_MAX), with_counters=True, is_admitted=True
@@ -167,7 +175,7 @@ class Consumer:
         subscription.fetch = None
         deliveries = reply if isinstance(reply, list) else []
         jobs = [each for each in deliveries if isinstance(each, Delivery)]
-        if subscription.is_over:
+        if subscription.is_over or self._is_closing:
             self._give_back(subscription, [JobId(job.id) for job in jobs])
             return
         for job in jobs:
@@ -249,7 +257,7 @@ class Consumer:
     def settle_up(self) -> None:
         """The input at hand is done: one command for all that was acknowledged, and fetches where there is room."""
         if self._done:
-            self._ask(cmd.AckJob(tuple(self._done)))
+            self._outbox.ask_all(cmd.AckJob, self._done, ignore, is_owed=False)
             self._done = []
         if self._roomy:
             roomy, self._roomy = self._roomy, {}
@@ -302,8 +310,9 @@ class Consumer:
                     self._step_back(held.subscription)
             times = [each.due_at for each in self._held.values() if each.due_at is not None]
             self._look_at = min(times, default=None)
-        if renewed:
-            self._outbox.ask(cmd.Renew(tuple(renewed)), self._renewed, is_owed=False)
+        for first in range(0, len(renewed), IDS_MAX):
+            command = cmd.Renew(tuple(renewed[first : first + IDS_MAX]))
+            self._outbox.ask(command, self._renewed, is_owed=False)
         if self._again_at is not None and self._again_at <= self.now_ms:
             self._try_again()
         self.settle_up()

@@ -43,7 +43,7 @@ from disque.stomp.frames import (
 from disque.stomp.listening import Listener, Tails
 from disque.stomp.outbox import Outbox, Then, ignore
 from disque.stomp.sending import add_command, publish_command
-from disque.stomp.transactions import Transactions
+from disque.stomp.transactions import Transaction, Transactions
 
 SUBSCRIPTIONS_MAX = 1_000_000  # of one connection
 TEMPORARY_MAX = 10_000  # temporary queues of one connection
@@ -130,15 +130,21 @@ class Session:
         if missing_ms := self._beats.missing_ms(now_ms, read_at_ms):
             self._fail(None, "ERR", f"no heart-beat for {missing_ms} ms", is_fatal=True)
 
-    def close(self, now_ms: int) -> None:
-        """The connection has ended: what it holds goes back, what was only its own goes away."""
+    def close(self, now_ms: int) -> bool:
+        """The connection has ended: what it holds goes back, what was only its own goes away.
+
+        There may be very much of it, so each call does a bit; False if nothing is left.
+        """
         self._at(now_ms)
         self.is_closing = True
         self._transactions.clear()
-        self._consumer.close()
-        for name in self._temporary:
-            self.outbox.ask(cmd.QPurge(name, is_final=True), ignore, is_owed=False)
-        self._temporary.clear()
+        if self._consumer.close_one():
+            return True
+        if not self._temporary:
+            return False
+        name, _ = self._temporary.popitem()
+        self.outbox.ask(cmd.QPurge(name, is_final=True), ignore, is_owed=False)
+        return True
 
     @property
     def due_at(self) -> int | None:
@@ -446,7 +452,7 @@ class Session:
         elif ids and receipt is None and not is_nack:
             self._consumer.acknowledge(ids)
         elif ids:
-            self._settle(ids, lambda reply: self._sent(receipt, reply), is_nack=is_nack)
+            self._settle(ids, receipt, lambda reply: self._sent(receipt, reply), is_nack=is_nack)
         else:
             self._receipt(receipt)
 
@@ -458,9 +464,10 @@ class Session:
             _needed(frame, b"subscription")
         return self._consumer.meant(id_, is_cumulative=self.version > Version.V10)
 
-    def _settle(self, ids: list[JobId], then: Callable[[Reply], None], *, is_nack: bool) -> None:
-        command = cmd.Nack(tuple(ids)) if is_nack else cmd.AckJob(tuple(ids))
-        self.outbox.ask(command, then)
+    def _settle(
+        self, ids: list[JobId], receipt: bytes | None, then: Then, *, is_nack: bool
+    ) -> None:
+        self.outbox.ask_all(cmd.Nack if is_nack else cmd.AckJob, ids, then, receipt=receipt)
         self._consumer.release(ids)
 
     # Transactions
@@ -486,7 +493,7 @@ class Session:
             if isinstance(reply, Failure):
                 failures.append(reply)
             if not left and not failures:
-                self._commit_acks(transaction.acks, transaction.nacks, receipt)
+                self._commit_acks(transaction, receipt)
             elif not left and not self.is_closing:
                 first = failures[0]
                 count = f"{len(failures)} of {len(transaction.sends)}"
@@ -496,9 +503,10 @@ class Session:
         for command in transaction.sends:
             self.outbox.ask(command, sent, receipt=receipt)
         if not transaction.sends:
-            self._commit_acks(transaction.acks, transaction.nacks, receipt)
+            self._commit_acks(transaction, receipt)
 
-    def _commit_acks(self, acks: list[JobId], nacks: list[JobId], receipt: bytes | None) -> None:
+    def _commit_acks(self, transaction: Transaction, receipt: bytes | None) -> None:
+        acks, nacks = list(transaction.acks), list(transaction.nacks)
         parts = [(ids, is_nack) for ids, is_nack in ((acks, False), (nacks, True)) if ids]
         left = len(parts)
 
@@ -509,7 +517,7 @@ class Session:
                 self._receipt(receipt)
 
         for ids, is_nack in parts:
-            self._settle(ids, settled, is_nack=is_nack)
+            self._settle(ids, receipt, settled, is_nack=is_nack)
         if not parts:
             self._receipt(receipt)
 

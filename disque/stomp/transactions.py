@@ -22,8 +22,8 @@ class Transaction:
     """What COMMIT will do: the sends, then what is acknowledged and what is given back."""
 
     sends: list[AddJob | Publish] = attrs.Factory(list)
-    acks: list[JobId] = attrs.Factory(list)
-    nacks: list[JobId] = attrs.Factory(list)
+    acks: dict[JobId, None] = attrs.Factory(dict)
+    nacks: dict[JobId, None] = attrs.Factory(dict)
     frames: int = 0
     size: int = 0  # bytes
 
@@ -60,9 +60,10 @@ class Transactions:
     def add_ack(self, frame: Frame, ids: list[JobId], *, is_nack: bool) -> None:
         """An ACK or NACK of a transaction; the last word about a job counts."""
         transaction = self._grown(frame)
-        transaction.acks = [each for each in transaction.acks if each not in ids]
-        transaction.nacks = [each for each in transaction.nacks if each not in ids]
-        (transaction.nacks if is_nack else transaction.acks).extend(ids)
+        for id_ in ids:
+            transaction.acks.pop(id_, None)
+            transaction.nacks.pop(id_, None)
+            (transaction.nacks if is_nack else transaction.acks)[id_] = None
 
     def clear(self) -> None:
         """The connection has ended."""

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
+from disque.core.commands import AddJob
 from disque.core.limits import Limits
 from disque.errors import ConfigError
 from disque.server.config import DIRECTIVES, Config
-from disque.server.stomp import Stomp
+from disque.server.stomp import Stomp, Talk
 from tests.unit.server.world import SOON_S, Peer, World, running
 
 if TYPE_CHECKING:
@@ -294,6 +295,90 @@ async def test_heart_beats(world: World, stomp: Stomp) -> None:
     await silent.ask(b"CONNECT\naccept-version:1.2\nheart-beat:1000,0\n\n\0")
     assert (await silent.frame()).startswith(b"ERROR\nmessage:no heart-beat for ")
     await silent.peer.expect_end()
+
+
+async def test_timers_of_many_sessions_let_others_have_their_turn(
+    world: World, stomp: Stomp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("disque.server.stomp.RUN_S", -1.0)
+    for _ in range(3):
+        await connected(world, stomp)
+    ticked: list[Talk] = []
+    monkeypatch.setattr(stomp, "_tick", lambda talk, is_nobody: ticked.append(talk))
+    for talk in stomp._talks.values():
+        talk.due_at_ms = 0
+    seen = set()
+    with trio.fail_after(SOON_S):
+        while len(ticked) < 3:
+            await trio.lowlevel.checkpoint()
+            seen.add(len(ticked))
+    assert seen & {1, 2}
+
+
+# Much to do for one session
+
+
+@pytest.fixture
+def one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Time for one command of a session, before others have their turn."""
+    monkeypatch.setattr("disque.server.stomp.RUN_S", -1.0)
+
+
+@pytest.mark.usefixtures("one_at_a_time")
+async def test_the_last_receipt_comes_when_all_has_been_carried_out(
+    world: World, stomp: Stomp
+) -> None:
+    wire, resp = await connected(world, stomp), world.connect()
+    for n in range(5):
+        await wire.ask(SUBSCRIBE.replace(b":0", b":%d" % n).replace(b"/q\n", b"/q%d\n" % n))
+    for n in range(5):
+        await resp.ask(b"ADDJOB q%d x 0\r\n" % n, b"+D-")
+        await resp.read_line()
+    acks = b""
+    for _ in range(5):
+        head = (await wire.frame()).partition(b"\n\n")[0]
+        (id_,) = [line[4:] for line in head.split(b"\n") if line.startswith(b"ack:")]
+        acks += b"ACK\nid:%b\n\n\0" % id_
+    unsubscribes = b"".join([b"UNSUBSCRIBE\nid:%d\n\n\0" % n for n in range(5)])
+    await wire.say(acks + unsubscribes + b"DISCONNECT\nreceipt:bye\n\n\0")
+    assert await wire.frame() == b"RECEIPT\nreceipt-id:bye\n\n"
+    state = world.broker.engine.state
+    assert (len(state.jobs), state.getting, state.topics.attending) == (0, {}, {})
+
+
+@pytest.mark.usefixtures("one_at_a_time")
+async def test_many_subscriptions_end_one_after_the_other(world: World, stomp: Stomp) -> None:
+    wire, resp = await connected(world, stomp), world.connect()
+    for n in range(20):
+        place = b"queue" if n % 2 else b"temp-queue"
+        await wire.ask(b"SUBSCRIBE\nid:%d\ndestination:/%b/%d\nreceipt:s\n\n\0" % (n, place, n))
+    (talk,) = stomp._talks.values()
+    talk.client.close_soon()
+    attending, seen = world.broker.engine.state.topics.attending, set()
+    with trio.fail_after(SOON_S):
+        while stomp._talks:
+            await trio.lowlevel.checkpoint()
+            seen.add(len(attending))
+    assert len(seen) > 5
+    await resp.ask(b"PING\r\n", b"+PONG\r\n")
+    state = world.broker.engine.state
+    assert (attending, state.getting, world.clients._hearers) == ({}, {}, {})
+    assert not [name for name in state.queues if name.startswith(b"temp-queue/")]
+
+
+async def test_what_isnt_said_yet_isnt_done_though_all_else_is_sent(
+    world: World, stomp: Stomp
+) -> None:
+    wire = await connected(world, stomp)
+    await wire.ask(SUBSCRIBE.replace(b"ack:client", b"ack:auto"))
+    (talk,) = stomp._talks.values()
+    talk.is_behind = True
+    world.shell.broker.command(world.clients.new_id(), AddJob(b"q", b"x", 0))
+    world.turns.finish()
+    stomp._flushed(talk)
+    assert world.broker.engine.statistics().registered_jobs == 1
+    assert (await wire.frame()).startswith(b"MESSAGE\n")
+    await wait_for(lambda: world.broker.engine.statistics().registered_jobs == 0)
 
 
 @pytest.mark.parametrize("port", ["7711", "17711"])

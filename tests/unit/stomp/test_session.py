@@ -447,6 +447,40 @@ def test_nack_in_client_mode_is_cumulative_too() -> None:
     assert depth(hub).queued == 2
 
 
+def test_no_command_is_about_more_than_some_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("disque.stomp.outbox.IDS_MAX", 3)
+    monkeypatch.setattr("disque.stomp.consuming.IDS_MAX", 3)
+    hub = Hub()
+    talker = hub.connect()
+    talker.do("SUBSCRIBE", destination="/queue/q", id_="s", ack="client")
+    sizes: dict[type, list[int]] = {}
+    command_of = hub.node.engine.command
+
+    def command(id_: ClientId, command: cmd.Command) -> bool:
+        if hasattr(command, "ids"):
+            sizes.setdefault(type(command), []).append(len(command.ids))
+        return command_of(id_, command)
+
+    monkeypatch.setattr(hub.node.engine, "command", command)
+
+    def last_of(count: int) -> bytes:
+        for _ in range(count):
+            hub.add()
+        return talker.heard()[-1].headers[b"ack"]
+
+    assert talker.do("ACK", id_=last_of(7)) == []
+    assert talker.do("ACK", id_=last_of(4), receipt="r") == [receipt("r")]
+    talker.do("BEGIN", transaction="t")
+    talker.do("NACK", id_=last_of(3), transaction="t")
+    hub.advance(300_000)
+    talker.do("NACK", id_=last_of(2), transaction="t")
+    assert sizes.pop(cmd.Renew)[:1] == [3]
+    assert receipt("r") in talker.do("COMMIT", transaction="t", receipt="r")
+    talker.leave()
+    wanted = {cmd.AckJob: [3, 3, 1, 3, 1], cmd.Nack: [3, 2], cmd.Enqueue: [3, 2]}
+    assert sizes == wanted
+
+
 def test_an_ack_of_what_isnt_held_is_answered_and_changes_nothing() -> None:
     hub = Hub()
     talker = hub.connect()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import deque
 
 import attrs
 
@@ -145,7 +146,7 @@ class Talker:
     def carry_out(self) -> bool:
         """Give the session's commands to the engine; True if there were some."""
         outbox, engine = self.session.outbox, self.hub.node.engine
-        commands, outbox.commands = outbox.commands, []
+        commands, outbox.commands = outbox.commands, deque()
         for id_, command in commands:
             if command is not None:
                 engine.command(id_, command)
@@ -178,7 +179,8 @@ class Talker:
                 self.session.outbox.forget(id_)
         if self.session.subscriber is not None:
             self.hub.node.engine.disconnect(self.session.subscriber)
-        self.session.close(self.hub.node.now_ms)
+        while self.session.close(self.hub.node.now_ms):
+            pass
         self.hub.route()
 
 
