@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from cluster.state import State
 
 NEWS_PING_MS = 100  # a new member is told to the others within this
+# Boots are ms of clocks: a node whose clock begins with 1970 must bear the others'
+BOOT_AHEAD_MAX = 1 << 42  # 139 years
 
 
 def restore(state: State, stored: StoredPeer) -> None:
@@ -109,7 +111,7 @@ def move(state: State, peer: Peer, address: Address) -> None:
     if (was.host, was.bus_port) == (address.host, address.bus_port):
         return
     where = nodesfile.join_host(address.host, address.bus_port)
-    state.note("info", "peer_moved", id=peer.id, address=where)
+    state.note_rarely("info", "peer_moved", peer.id, address=where)
     if peer.link is not None:
         dialing.close(state, peer)
         peer.redial.reset(state.now_ms)
@@ -126,6 +128,8 @@ def refuses(state: State, peer: Identity, *, is_meet: bool) -> str | None:
         return f"the cluster has {PEERS_MAX} nodes besides this one, no more are taken"
     if known is not None and peer.boot < known.boot:
         return f"boot {peer.boot} is smaller than {known.boot}, seen before (an old copy?)"
+    if peer.boot > state.identity.boot + BOOT_AHEAD_MAX:
+        return f"boot {peer.boot} is no clock's, this node's is {state.identity.boot}"
     return None
 
 

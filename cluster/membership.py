@@ -261,8 +261,7 @@ class Membership:
                 own = self._state.identity.id
                 if own in nodes and is_first_of_meet:
                     self._state.is_called_back = True  # somebody there ordered the MEET
-                for node in nodes:
-                    forgetting.obey(self._state, peer, node)
+                forgetting.obey(self._state, peer, nodes)
 
     def closed(self, conn: ConnId) -> None:
         """`conn` broke or was closed by the other side; unknown ones are ignored."""
@@ -309,7 +308,7 @@ class Membership:
             raise LocalProtocolError("I tried hard but I can't forget myself...")
         if node not in self._state.peers and not (everywhere and node in self._state.forgotten):
             raise LocalProtocolError(f"Unknown node {node}")
-        forgetting.forget(self._state, node, everywhere=everywhere, by=self._state.identity.id)
+        forgetting.forget(self._state, (node,), everywhere=everywhere, by=self._state.identity.id)
 
     def reset(self, *, new_id: NodeId | None) -> None:
         """Forget all peers without tombstones; with `new_id` (HARD) tombstones go, too. The leaving flag stays."""
@@ -346,9 +345,8 @@ class Membership:
         self.reset(new_id=new_id)
         for each in ordered:
             meetings.start(self._state, each.host, each.bus_port, each.give_up_at_ms, expected=None)
-        for node, everywhere in forgotten.items():
-            self._state.remember_forgotten(node, everywhere=everywhere)
-        self._state.remember_forgotten(old, everywhere=False)
+        self._state.forgotten.update(forgotten)
+        self._state.remember_forgotten((old,), everywhere=False)
         self._state.learn_drained((old,))  # its copies wait here, under the new id (B2.8)
 
     @property
@@ -489,7 +487,7 @@ class Membership:
 
     def _break_protocol(self, conn: ConnId, peer: Peer, reason: str) -> None:
         self._state.protocol_errors += 1
-        self._state.note("warning", "peer_broke_protocol", id=peer.id, reason=reason)
+        self._state.note_rarely("warning", "peer_broke_protocol", peer.id, reason=reason)
         self._state.ready.closes.append(conn)
         self.closed(conn)
 
@@ -508,8 +506,7 @@ class Membership:
             self._state.changed()
         self._state.learn_drained(told.drained)
         contacts.announced(self._state, teller, told.host, told.port, told.bus_port)
-        for node in told.forgotten:
-            forgetting.obey(self._state, teller, node)
+        forgetting.obey(self._state, teller, told.forgotten)
         for entry in told.entries:
             known = self._state.peers.get(entry.id)
             if known is not None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 # So many node timeouts after it was last told of, an unmet node is nobody's member.
 UNMET_TIMEOUTS = 4
+NOTE_EVERY_MS = 60_000
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -57,6 +58,7 @@ class State:
     handshakes_failed: int = 0
     last_failure: tuple[str, str] | None = None  # (address, reason)
 
+    noted: dict[tuple[str, NodeId], int] = attrs.Factory(dict)  # ms till it isn't noted again
     ready: ClusterReady = attrs.Factory(ClusterReady)
     view: ClusterView | None = None  # None: to be made anew
     is_view_due: bool = True
@@ -85,6 +87,15 @@ class State:
         """Tell the log."""
         self.ready.notes.append(Note(level, event, tuple(facts.items())))
 
+    def note_rarely(self, level: str, event: str, node: NodeId, **facts: object) -> None:
+        """Tell the log of what a peer can cause as often as it likes: at most once a minute of each."""
+        if self.now_ms < self.noted.get((event, node), 0):
+            return
+        if len(self.noted) >= PEERS_MAX:
+            self.noted.clear()
+        self.noted[event, node] = self.now_ms + NOTE_EVERY_MS
+        self.note(level, event, id=node, **facts)
+
     def hear_of(self, node: NodeId) -> None:
         """A peer tells of a node that isn't known here; over the bound it is as not told."""
         if node in self.unmet or len(self.unmet) < PEERS_MAX:
@@ -99,13 +110,14 @@ class State:
             del self.unmet[node]
             self.changed()
 
-    def remember_forgotten(self, node: NodeId, *, everywhere: bool) -> None:
-        """Add a tombstone; the oldest go over the bound."""
-        peer = self.peers.get(node)
-        if peer is not None and peer.has_left:
-            self.drained |= {node}
-        self.forgotten[node] = everywhere
-        self.unmet.pop(node, None)
+    def remember_forgotten(self, nodes: Iterable[NodeId], *, everywhere: bool) -> None:
+        """Add tombstones; the oldest go over the bound."""
+        for node in nodes:
+            peer = self.peers.get(node)
+            if peer is not None and peer.has_left:
+                self.drained |= {node}
+            self.forgotten[node] = everywhere
+            self.unmet.pop(node, None)
         while len(self.forgotten) > FORGOTTEN_MAX:
             del self.forgotten[next(iter(self.forgotten))]
         self.forgotten_changed()
