@@ -4,7 +4,10 @@ Four frames: HELLO (versions, nonce) · CHALLENGE (versions, nonce) · PROOF (wh
 expects, MEET or link, MAC) · VERDICT (who answered, ok or the reason of refusal, MAC). The dialer
 proves first, so that nobody who merely connects gets a MAC to guess the secret from. Each MAC is
 HMAC-SHA256 over the role, both nonces, all versions and everything said: replayed, reflected or
-altered frames fail. No secret means the empty key, same flow. A REFUSAL without MAC may come at any
+altered frames fail. The version that both agree on is the largest they know; so far there is one, and
+nothing that is said later depends on it: fields and types are only added, and skipped by who doesn't
+know them. A change that can't be skipped raises VERSION_MAX, and then the link must hand `version`
+on. No secret means the empty key, same flow. A REFUSAL without MAC may come at any
 time (protected mode, wrong secret): it is shown as unproved. Pure: the caller draws the nonces, and
 adds the frames' lengths.
 """
