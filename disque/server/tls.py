@@ -43,15 +43,21 @@ class TlsSocket(ssl.SSLSocket):
             raise BlockingIOError from None
 
     def recv(self, buflen: int = RECORD_BYTES, flags: int = 0) -> bytes:
-        """What has come, b"" at the end; nothing stays decrypted inside, where no selector would see it."""
+        """What has come, b"" at the end; nothing stays decrypted inside, where no selector would see it.
+
+        After `shutdown` it is what comes on the wire, for whoever throws it away.
+        """
         parts: list[bytes] = []
         size = 0
         while size < buflen or self.pending():
             try:
                 part = super().recv(max(buflen - size, RECORD_BYTES), flags)
-            except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            except (ssl.SSLWantReadError, ssl.SSLWantWriteError, BlockingIOError):
                 break
             if not part:
+                # TLS may have ended without TCP: the selector is to see it, too
+                with contextlib.suppress(OSError):
+                    socket.socket.shutdown(self, socket.SHUT_RD)
                 return b"".join(parts)
             parts.append(part)
             size += len(part)
