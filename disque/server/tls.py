@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 HANDSHAKE_S = 10.0
 HANDSHAKES_MAX = 500  # at a time; the oldest go
 RECORD_BYTES = 16 << 10  # what a record of TLS holds at most
+SENT_AT_ONCE_BYTES = 1 << 20  # encrypted before others have their turn
 _VERIFY = {"yes": ssl.CERT_REQUIRED, "optional": ssl.CERT_OPTIONAL, "no": ssl.CERT_NONE}
 
 
@@ -36,11 +37,16 @@ class TlsSocket(ssl.SSLSocket):
     """A non-blocking socket under TLS; BlockingIOError where the plain one would raise it."""
 
     def send(self, data: Any, flags: int = 0) -> int:
-        """Bytes that were taken."""
+        """Bytes that were taken: OpenSSL takes all that it is given, or says that it took nothing."""
+        view = memoryview(data)[:SENT_AT_ONCE_BYTES]
+        sent = 0
         try:
-            return super().send(data, flags)
+            while sent < len(view):
+                sent += super().send(view[sent : sent + RECORD_BYTES], flags)
         except (ssl.SSLWantWriteError, ssl.SSLWantReadError):
-            raise BlockingIOError from None
+            if not sent:
+                raise BlockingIOError from None
+        return sent
 
     def recv(self, buflen: int = RECORD_BYTES, flags: int = 0) -> bytes:
         """What has come, b"" at the end; nothing stays decrypted inside, where no selector would see it.

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import socket
 import ssl
+from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 import trio
 import trio.testing
 
-from disque.server.tls import TlsSocket
+from disque.server.tls import RECORD_BYTES, TlsSocket
 from tests.certificates import Authority
 from tests.unit.server.world import SOON_S, World, running, tcp_pair
 
@@ -129,3 +130,22 @@ async def test_who_is_refused_and_still_sends_isnt_reset(contexts: Contexts) -> 
             await peer.flush()
             await trio.testing.wait_all_tasks_blocked(0.01)
         assert world.clients._farewells == 1
+
+
+async def test_a_socket_takes_what_it_has_room_for_and_loses_nothing(
+    contexts: Contexts,
+) -> None:
+    async with running() as world:
+        secured, peer = await connect(world, contexts)
+        secured.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 256 << 10)
+        with secured:
+            data = bytes(range(256)) * (32 << 10)
+            left, got, sizes = memoryview(data), b"", []
+            while len(got) < len(data):
+                with suppress(BlockingIOError):
+                    while left:
+                        sizes.append(secured.send(left))
+                        left = left[sizes[-1] :]
+                got += await peer.reach(lambda: peer.tls.read(1 << 20))
+            assert got == data
+            assert 4 * RECORD_BYTES < sizes[0] < len(data)
