@@ -305,6 +305,9 @@ class Clients:
     ) -> None:
         """Serve a new connection, or say why not; `address` is judged by protected mode; is_secured: TLS is seen to."""
         assert self._nursery is not None
+        if self._accepting.cancel_called:
+            sock.close()  # its handshake took till after the farewell, or it comes by the page
+            return
         sock.setblocking(False)
         self._figures.connections_received += 1
         is_unix = not isinstance(address, tuple)

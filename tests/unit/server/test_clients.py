@@ -20,7 +20,7 @@ from disque.server.connection import (
     OUT_PAUSE_BYTES,
 )
 from disque.server.dialect import Door
-from tests.unit.server.world import World, running
+from tests.unit.server.world import SOON_S, World, running
 
 IDS = b"D-aaaaaaaa-aaaaaaaaaaaaaaaaaaaaaaaa-05a1"
 
@@ -358,3 +358,14 @@ async def test_client_that_dies_takes_all_its_waiting_addjobs_back() -> None:
         await trio.testing.wait_all_tasks_blocked()
         assert world.broker.engine.statistics().blocked_clients == 0
         assert world.broker.engine.statistics().waiting_jobs == 0
+
+
+async def test_after_the_farewell_nobody_more_is_served_however_they_come() -> None:
+    async with running() as world:
+        early = world.connect()
+        await early.ask(b"QLEN q\r\n", b":0\r\n")
+        await world.clients.farewell(SOON_S)
+        late = world.connect()  # as one whose handshake was under way, or of the page
+        await late.expect_end()
+        await early.expect_end()
+        assert not world.clients.by_id
