@@ -31,6 +31,7 @@ from disque.core.handling import (
 )
 from disque.core.inquiries import (
     close_inquiry,
+    hold,
     members,
     open_inquiry,
     silence,
@@ -311,9 +312,7 @@ def _reply_outcomes(state: State, inquiry: Inquiry) -> None:
 def _rest(state: State, inquiry: Inquiry) -> None:
     """Ask again in a while; meanwhile the inquiry stays with its client."""
     inquiry.is_resting = True
-    state.inquiries[inquiry.number] = inquiry
-    if inquiry.client is not None:
-        state.inquiry_of[inquiry.client] = inquiry.number
+    hold(state, inquiry)
     at = state.now_ms + inquiry.wait_ms
     if inquiry.wait_deadline is not None:
         at = min(at, inquiry.wait_deadline)

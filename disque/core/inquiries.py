@@ -48,9 +48,7 @@ def open_inquiry(
         pending=dict.fromkeys(reached),
         silent=len(shares) - len(reached),
     )
-    state.inquiries[inquiry.number] = inquiry
-    if client is not None:
-        state.inquiry_of[client] = inquiry.number
+    hold(state, inquiry)
     for node in reached:
         send(state, (node,), msg.Question(inquiry.number, kind, queue, shares[node], numbers))
     if deadline is not None:
@@ -68,9 +66,18 @@ def take_answer(state: State, peer: NodeId, said: msg.Answer) -> Inquiry | None:
     return None if inquiry.pending else inquiry
 
 
+def hold(state: State, inquiry: Inquiry) -> None:
+    """It waits from now on, and its client with it."""
+    state.inquiries[inquiry.number] = inquiry
+    state.asked_ids += len(inquiry.ids)
+    if inquiry.client is not None:
+        state.inquiry_of[inquiry.client] = inquiry.number
+
+
 def close_inquiry(state: State, inquiry: Inquiry) -> None:
     """Wait no longer."""
-    state.inquiries.pop(inquiry.number, None)
+    if state.inquiries.pop(inquiry.number, None) is not None:
+        state.asked_ids -= len(inquiry.ids)
     state.agenda.cancel(inquiry)
     if inquiry.client is not None:
         state.inquiry_of.pop(inquiry.client, None)

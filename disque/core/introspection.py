@@ -313,6 +313,8 @@ def _check_names(state: State) -> None:
     assert kept == state.spec_bytes, f"counted {kept}, kept {state.spec_bytes}"
     names = sum(map(len, state.queues)) + sum(map(names_bytes, state.getting.values()))
     assert names == state.name_bytes, f"counted {names}, kept {state.name_bytes}"
+    asked = sum([len(inquiry.ids) for inquiry in state.inquiries.values()])
+    assert asked == state.asked_ids, f"counted {asked}, kept {state.asked_ids}"
     topics = [*state.topics.chosen.values()]
     heard = sum([len(name) for channels, _ in topics for name in channels])
     heard += sum([len(name) for _, patterns in topics for _, name in patterns])

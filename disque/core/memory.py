@@ -20,6 +20,7 @@ TOMBSTONE_BYTES = 400
 MARK_BYTES = 300
 QUEUE_BYTES = 400  # besides its name
 WAIT_BYTES = 500  # a blocked client, besides the names it waits for
+ASKED_BYTES = 100  # an id that a WAITJOB waits for
 SUBSCRIPTION_BYTES = 300  # of a topic, besides its name
 FULL_PERCENT = 95  # of maxmemory, see Pressure
 HIGH_PERCENT = 75
@@ -53,7 +54,8 @@ def used_memory(state: State) -> int:
         + graves * TOMBSTONE_BYTES
         + (len(state.marks) + len(state.absences) + len(state.expired)) * MARK_BYTES
         + len(state.queues) * QUEUE_BYTES
-        + (len(state.getting) + len(state.adding)) * WAIT_BYTES
+        + (len(state.getting) + len(state.adding) + len(state.inquiries)) * WAIT_BYTES
+        + state.asked_ids * ASKED_BYTES
         + state.topics.size * SUBSCRIPTION_BYTES
         + state.shell_bytes
     )

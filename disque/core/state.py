@@ -390,6 +390,7 @@ class State:
     inquiries: dict[int, Inquiry] = attrs.Factory(dict)
     inquiry_of: dict[ClientId, int] = attrs.Factory(dict)
     inquiries_made: int = 0
+    asked_ids: int = 0  # in all of them
     scans: dict[int, Scan] = attrs.Factory(dict)
     scans_made: int = 0
     purges_made: int = 0

@@ -149,6 +149,22 @@ def test_a_waiting_client_is_charged_for_the_names_it_holds() -> None:
     assert used(node) == base
 
 
+def test_a_waitjob_is_charged_for_the_ids_it_holds() -> None:
+    node = Node(UP)
+    base = used(node)
+    ids = tuple([node.add() for _ in range(100)])
+    jobs = used(node)
+    for timeout_ms, client in ((0, 5), (3_000, 6)):
+        node.do(cmd.WaitJob(ids, timeout_ms), client=ClientId(client))
+    for _ in range(4):
+        assert used(node) - jobs == 2 * (memory.WAIT_BYTES + 100 * memory.ASKED_BYTES)
+        node.advance(600)  # asked again and again
+    node.advance(1_000)
+    assert used(node) - jobs == memory.WAIT_BYTES + 100 * memory.ASKED_BYTES
+    node.engine.disconnect(ClientId(5))
+    assert used(node) == jobs > base
+
+
 def test_the_shells_buffers_are_charged() -> None:
     node = Node()
     before = used(node)
