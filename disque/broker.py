@@ -23,6 +23,7 @@ from cluster.ready import ConnId, Dial, DialId, Identity, Note
 from disque.core import wire
 from disque.core.commands import Command
 from disque.core.engine import Engine
+from disque.core.flushing import inherit
 from disque.core.limits import Limits
 from disque.core.messages import WITH_BODY, Message
 from disque.core.ready import ClientId, Delivery, NilArray, Paged, Ready, Record, Reply
@@ -218,7 +219,7 @@ class Broker:
         self._finish_returning()
         self.membership.come_back(node_id_from_bytes(self._dice.randbytes(20)))
         self._view = self.membership.view()
-        self._returning = self.engine.finish_return(self._view)
+        self._returning = self.engine.come_back(self._view)
         self._go_on_returning()
 
     @property
@@ -263,6 +264,7 @@ class Broker:
             self.engine.set_logged(old.state.is_logged)
             self.engine.state.ready = old.take_ready()
             self.engine.adopt_topics(old)
+            inherit(self.engine.state, old.state.trash)
         self._pass_view_on()
 
     def set_leaving(self, leaving: bool) -> None:

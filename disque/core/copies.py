@@ -75,8 +75,11 @@ def remove(state: State, job: Job) -> None:
         state.asks.pop(id_, None)
         state.spent.pop(id_, None)
         state.under_replicated.pop(id_, None)
-    if state.leaver is not None:
-        state.leaver.carried.pop(id_, None)
+    leaver = state.leaver
+    if leaver is not None:
+        leaver.kept.pop(id_, None)
+        leaver.asked.pop(id_, None)
+        leaver.carried.pop(id_, None)
     if state.repairs and (repair := state.repairs.pop(id_, None)) is not None:
         state.agenda.cancel(repair)
     state.agenda.cancel(job)

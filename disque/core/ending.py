@@ -32,6 +32,7 @@ from disque.core.state import (
     AddWait,
     State,
     Tombstone,
+    for_each,
     members_of,
     rank,
     reachable,
@@ -357,5 +358,10 @@ def may_be_elsewhere(view: ClusterView) -> bool:
 
 def end_dummies(state: State) -> None:
     """Nobody may have a copy any more who can't be asked: dummies that waited for that alone end."""
-    for job in list(state.dummies.values()):
+    for_each(state, state.dummies, _end_dummy_of)
+
+
+def _end_dummy_of(state: State, id_: JobId) -> None:
+    job = state.dummies.get(id_)
+    if job is not None:
         _end_dummy(state, job)

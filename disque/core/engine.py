@@ -69,7 +69,7 @@ from disque.core.job import Job, JobState
 from disque.core.jobid import JobId
 from disque.core.jobqueue import JobQueue
 from disque.core.limits import Limits
-from disque.core.passes import Pager, Trash
+from disque.core.passes import Chore, Pager, Trash
 from disque.core.ready import (
     BASE_KINDS,
     ClientId,
@@ -96,6 +96,7 @@ from disque.core.state import (
     Tie,
     Tombstone,
     Walk,
+    chore_due,
     fail,
     peer_of,
     reply,
@@ -294,13 +295,11 @@ class Engine:
         """About how many bytes a fresh log would take."""
         return logged.live_bytes(self.state)
 
-    def come_back(self, view: ClusterView) -> None:
-        """This node was forgotten and is met again, under the new id of this view (B2.8)."""
-        for _ in self.finish_return(view):
-            pass
+    def come_back(self, view: ClusterView) -> Iterator[None]:
+        """This node was forgotten and is met again, under the new id of this view (B2.8).
 
-    def finish_return(self, view: ClusterView) -> Iterator[None]:
-        """The same in bounded steps; in between it knows neither time nor peers, and takes no commands."""
+        In bounded steps; in between it knows neither time nor peers, and takes no commands.
+        """
         yield from returning.come_back(self.state, view)
         self._see(view)
         self._settle()
@@ -593,6 +592,7 @@ _DUE: Mapping[type[Any], Callable[[State, Any], None]] = {
     Pager: logged.pager_due,
     Parting: publishing.parting_due,
     Trash: flushing.trash_due,
+    Chore: chore_due,
     Returning: returning.returning_due,
     Inquiry: asking.inquiry_due,
     Tie: requeue.tie_due,

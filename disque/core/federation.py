@@ -34,7 +34,7 @@ from disque.core.job import Event, Job, JobState
 from disque.core.jobqueue import Exchange, JobQueue
 from disque.core.moves import can_move_to, move_out
 from disque.core.ready import ClientId
-from disque.core.state import State, is_name, send, wake
+from disque.core.state import State, for_each, is_name, send, wake
 
 
 def feed(state: State) -> None:
@@ -139,13 +139,17 @@ def _next_adhoc(state: State, exchange: Exchange) -> int:
 
 def ask_newcomers(state: State, nodes: list[NodeId]) -> None:
     """Nodes that just became reachable haven't heard what is waited for here."""
-    names = {name: None for wait in state.getting.values() for name in wait.queues}
-    for name in names:
-        queue = state.queues[name]
-        if not queue.jobs and not queue.is_paused_out:
+    if not state.getting:
+        return
+
+    def ask(state: State, name: bytes) -> None:
+        queue = state.queues.get(name)
+        if queue is not None and queue.blocked and not queue.jobs and not queue.is_paused_out:
             send(state, nodes, msg.NeedJobs(name, 1, True, _longest_wait(state, queue)))
             if queue.wake_at is None:
                 wake(state, queue, state.now_ms + state.limits.needjobs_broadcast_first_ms)
+
+    for_each(state, state.queues, ask)
 
 
 def on_need_jobs(state: State, peer: NodeId, said: msg.NeedJobs) -> None:

@@ -1,7 +1,7 @@
 """Flushing: all jobs and queues are forgotten at once, however many there were; what that leaves to do comes in steps.
 
-The pools are put aside whole, so nothing is counted any more; timers are cancelled and memory is given back a few
-thousand things at a time. Until then a timer of what was put aside may still fire: `is_trash` tells.
+The pools are put aside whole, so nothing is counted any more; who waits is told, timers are cancelled and memory is
+given back a few thousand things at a time. Until then a timer of what was put aside may still fire: `is_trash` tells.
 """
 
 from __future__ import annotations
@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from disque.core.delivery import REMOVED_TEXT, end_wait, get_timed_out
+from disque.core.delivery import REMOVED_TEXT
 from disque.core.job import Job, JobState
 from disque.core.jobqueue import JobQueue
 from disque.core.passes import Trash
+from disque.core.ready import NilArray
 from disque.core.state import (
     Absence,
+    AddWait,
+    GetWait,
     Mark,
     Repair,
     State,
@@ -23,22 +26,21 @@ from disque.core.state import (
     Tombstone,
     fail,
     record,
+    reply,
     wake,
 )
 
 
 def flush_all(state: State) -> None:
     """Forget everything about jobs; who waits is told."""
-    for get in list(state.getting.values()):
-        get_timed_out(state, get)
-    for wait in list(state.adding.values()):
-        end_wait(state, wait)
-        fail(state, wait.client, "NOREPL", REMOVED_TEXT)
     record(state, "flush")
     for peer in state.peers.values():
         state.agenda.cancel(peer)
         peer.moves.clear()
         peer.moves_in.clear()
+    if state.leaver is not None:
+        leaver = state.leaver
+        leaver.ids, leaver.kept, leaver.asked, leaver.carried = [], {}, {}, {}
     for name in _FLUSHED:
         pool = getattr(state, name)
         state.trash.pools.append(pool)
@@ -49,11 +51,11 @@ def flush_all(state: State) -> None:
     trash_due(state, state.trash)
 
 
-# Pools of the state; what refers to jobs comes before the jobs
+# Pools of the state; who waits comes first, and what refers to jobs before the jobs
 _FLUSHED = (
-    "tallies", "expired", "offered", "hungry", "quarantine", "asks", "orders", "dummy_answers", "under_replicated",
-    "repairs", "ties", "absences", "tombstones", "long_tombstones", "marks", "queues", "undone", "dummies", "spent",
-    "jobs",
+    "getting", "adding", "adding_of", "tallies", "expired", "offered", "hungry", "quarantine", "asks", "orders",
+    "dummy_answers", "under_replicated", "repairs", "ties", "absences", "tombstones", "long_tombstones", "marks",
+    "queues", "undone", "dummies", "spent", "jobs",
 )  # fmt: skip
 _TRASH_STEP = 5_000
 
@@ -68,10 +70,20 @@ def trash_due(state: State, trash: Trash) -> None:
             _, item = pool.popitem()
             if getattr(item, "wake_at", None) is not None:
                 state.agenda.cancel(item)
+            if isinstance(item, GetWait):
+                reply(state, item.client, NilArray())
+            elif isinstance(item, AddWait):
+                fail(state, item.client, "NOREPL", REMOVED_TEXT)
         if not pool:
             del trash.pools[0]
     if trash.pools:
         wake(state, trash, state.now_ms + 1)
+
+
+def inherit(state: State, trash: Trash) -> None:
+    """Go on with what another engine of this node left to do."""
+    state.trash.pools += trash.pools
+    trash_due(state, state.trash)
 
 
 def is_trash(state: State, item: Any) -> bool:
@@ -83,6 +95,8 @@ def is_trash(state: State, item: Any) -> bool:
 # Where what can be forgotten all at once is found as long as it counts
 _PLACES: Mapping[type, Callable[[State, Any], tuple[Any, ...]]] = {
     Job: lambda state, job: (state.jobs.get(job.id),),
+    GetWait: lambda state, wait: (state.getting.get(wait.client),),
+    AddWait: lambda state, wait: (state.adding.get(wait.job.id),),
     JobQueue: lambda state, queue: (state.queues.get(queue.name),),
     Absence: lambda state, absence: (state.absences.get(absence.id),),
     Mark: lambda state, mark: (state.marks.get(mark.id),),

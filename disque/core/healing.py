@@ -17,7 +17,19 @@ from disque.core.job import Job, JobState
 from disque.core.jobid import JobId
 from disque.core.moves import moves_peer_back
 from disque.core.replication import adds_review
-from disque.core.state import Peer, State, Sweep, Walk, fail, peer_of, reach_deadline, send, wake
+from disque.core.state import (
+    GetWait,
+    Peer,
+    State,
+    Sweep,
+    Walk,
+    fail,
+    for_each,
+    peer_of,
+    reach_deadline,
+    send,
+    wake,
+)
 
 _SCAN_MAX = 2_000  # ids looked at in one step of a walk or sweep
 
@@ -57,16 +69,23 @@ def view_changed(state: State, view: ClusterView) -> None:
         if is_restarted or node not in was_up:
             newcomers.append(node)
             _peer_back(state, peer)
-    if newcomers:
+    said = _ids_to_say(state) if newcomers else None  # once for all: a million ids take some 20 ms
+    if said is not None:
+        for node in newcomers:
+            _begin_walk(state, peer_of(state, node), said)
         ask_newcomers(state, newcomers)
     new_forgotten = view.forgotten - before.forgotten
     if lost or new_forgotten or (has_reached_more and state.now_ms < reach_deadline(state)):
-        _start_sweep(state, frozenset(lost))
+        _start_sweep(state, frozenset(lost), list(state.jobs) if said is None else said[0])
     if view.is_leaving:
-        for wait in list(state.getting.values()):
-            end_get(state, wait)
-            fail(state, wait.client, "LEAVING", LEAVING_TEXT)
+        for_each(state, state.getting.values(), _end_get_of_leaver)
     adds_review(state)
+
+
+def _end_get_of_leaver(state: State, wait: GetWait) -> None:
+    if state.view.is_leaving and state.getting.get(wait.client) is wait:
+        end_get(state, wait)
+        fail(state, wait.client, "LEAVING", LEAVING_TEXT)
 
 
 def _peer_back(state: State, peer: Peer) -> None:
@@ -75,7 +94,6 @@ def _peer_back(state: State, peer: Peer) -> None:
     send(state, (peer.id,), msg.Heal(state.boot, peer.heal_number))
     for name, (stamp, node, flags) in state.pauses.items():
         send(state, (peer.id,), msg.Pause(name, stamp, node, flags))
-    request_walk(state, peer)
 
 
 def on_heal(state: State, peer_id: NodeId, said: msg.Heal) -> None:
@@ -88,9 +106,13 @@ def on_heal(state: State, peer_id: NodeId, said: msg.Heal) -> None:
 
 def request_walk(state: State, peer: Peer) -> None:
     """Walk over all that is shared with a peer; one under way goes once around instead of starting again (B4.7)."""
+    _begin_walk(state, peer, None)
+
+
+def _begin_walk(state: State, peer: Peer, said: tuple[list[JobId], int] | None) -> None:
     walk = peer.walk
     if walk is None:
-        ids, ends = _ids_to_say(state)
+        ids, ends = said or _ids_to_say(state)
         walk = peer.walk = Walk(peer.id, ids, ends)
         wake(state, walk, peer.heal_next_at)
     elif walk.position == 0 and walk.batch_end == 0:
@@ -185,15 +207,15 @@ def on_walked(state: State, peer_id: NodeId, said: msg.Walked) -> None:
         wake(state, walk, state.now_ms)
 
 
-def _start_sweep(state: State, lost: frozenset[NodeId]) -> None:
-    """Look through all jobs for those that lost nodes had queued, or that wait till others are reached.
+def _start_sweep(state: State, lost: frozenset[NodeId], ids: list[JobId]) -> None:
+    """Look through these jobs for those that lost nodes had queued, or that wait till others are reached.
 
     And for ends that a FORGET settles.
     """
     if state.sweep is not None:
         state.agenda.cancel(state.sweep)
         lost |= state.sweep.lost
-    state.sweep = Sweep(list(state.jobs), lost)
+    state.sweep = Sweep(ids, lost)
     wake(state, state.sweep, state.now_ms)
 
 

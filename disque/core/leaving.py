@@ -50,9 +50,6 @@ def leaver_due(state: State, leaver: Leaver) -> None:
     """One bounded step of a pass over all jobs."""
     if not leaver.ids:
         leaver.ids = list(state.jobs)
-        alive = state.jobs
-        leaver.kept = {id_: nodes for id_, nodes in leaver.kept.items() if id_ in alive}
-        leaver.asked = {id_: at for id_, at in leaver.asked.items() if id_ in alive}
     for _ in range(min(_STEP_JOBS, len(leaver.ids))):
         job = state.jobs.get(leaver.ids.pop())
         if job is not None and leaver.asked.get(job.id, -_AGAIN_MS) + _AGAIN_MS <= state.now_ms:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import attrs
@@ -14,6 +15,15 @@ class Trash:
     """What was forgotten all at once; its bookings are cancelled and its memory is given back in bounded steps."""
 
     pools: list[dict[Any, Any]] = attrs.Factory(list)
+    wake_at: int | None = None
+
+
+@attrs.define(eq=False)
+class Chore:
+    """The same for each of very many things that were there when it began, in order; any may have gone meanwhile."""
+
+    do: Callable[[Any, Any], None]  # with the state and one of them
+    left: list[Any]  # the next one last
     wake_at: int | None = None
 
 

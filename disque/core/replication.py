@@ -34,7 +34,7 @@ from disque.core.delivery import (
 from disque.core.ending import fail_add
 from disque.core.external import NO_OWN_COPY, add_once, hand_over, move_in_doubt, reason_of
 from disque.core.job import ACTIVE, MOVING, WAITING, Job
-from disque.core.jobid import make_job_id
+from disque.core.jobid import JobId, make_job_id
 from disque.core.memory import Pressure, pressure
 from disque.core.moves import can_move_to
 from disque.core.ready import ClientId, Status
@@ -45,6 +45,7 @@ from disque.core.state import (
     State,
     copy_count,
     fail,
+    for_each,
     is_counted,
     peer_of,
     reply,
@@ -380,7 +381,12 @@ def adds_lost_client(state: State, client: ClientId) -> None:
 
 def adds_review(state: State) -> None:
     """The view changed: count, and ask, anew (M25)."""
-    for wait in list(state.adding.values()):
+    for_each(state, state.adding, _review_add)
+
+
+def _review_add(state: State, id_: JobId) -> None:
+    wait = state.adding.get(id_)
+    if wait is not None:
         more_copies(state, wait)
 
 

@@ -6,9 +6,9 @@ The modules above are plain functions over a State. Nothing here decides anythin
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from hashlib import blake2b
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, TypeVar
 
 import attrs
 
@@ -21,7 +21,7 @@ from disque.core.jobid import JobId
 from disque.core.jobqueue import JobQueue, Place
 from disque.core.limits import Limits
 from disque.core.messages import Facts, Message
-from disque.core.passes import Pager, Trash
+from disque.core.passes import Chore, Pager, Trash
 from disque.core.ready import ClientId, Failure, Ready, Record, Reply
 from disque.core.topics import Topics
 
@@ -41,7 +41,10 @@ class Dice(Protocol):
 # The fields of a JobSpec but its headers, in order.
 SpecKey: TypeAlias = tuple[bytes, int, int, bool, int, int, int, int, bytes]
 
+T = TypeVar("T")
+
 _COUNTED_MAX = 10_000
+_CHORE_STEP = 1_000
 
 
 @attrs.define(eq=False)
@@ -577,3 +580,21 @@ def is_name(state: State, name: bytes) -> bool:
     """True for a queue that a peer may speak of: of a name that a client could give it here, or that is here."""
     is_short = len(name) <= state.limits.queue_name_bytes_max
     return is_short or name in state.queues or name in state.tallies
+
+
+def for_each(state: State, things: Iterable[T], do: Callable[[State, T], None]) -> None:
+    """Do the same for each of very many things, in bounded steps, the first one at once; few need no other.
+
+    What happens meanwhile happens: `do` looks whether its thing still counts.
+    """
+    left = list(things)
+    left.reverse()
+    chore_due(state, Chore(do, left))
+
+
+def chore_due(state: State, chore: Chore) -> None:
+    """One bounded step."""
+    for _ in range(min(_CHORE_STEP, len(chore.left))):
+        chore.do(state, chore.left.pop())
+    if chore.left:
+        wake(state, chore, state.now_ms + 1)

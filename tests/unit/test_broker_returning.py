@@ -6,6 +6,7 @@ from cluster.ready import ConnId
 from disque.broker import Broker
 from disque.core import commands as cmd
 from disque.core.delivery import drop
+from disque.core.ready import ClientId
 from tests.unit.test_broker_frozen import ME, NOW, OTHER, PEER, make
 
 JOBS = 2_500
@@ -70,3 +71,17 @@ def test_a_second_return_waits_for_the_first() -> None:
     while broker.is_returning:
         broker.advance(NOW)
     assert len(broker.engine.state.quarantine) == JOBS
+
+
+def test_a_reset_to_another_id_tells_all_who_waited() -> None:
+    broker = make()
+    clients = [ClientId(n) for n in range(12_000)]
+    for client in clients:
+        broker.command(client, cmd.GetJob((b"q",)))
+    broker.take_ready()
+    broker.reset(new_id=PEER)
+    told: list[ClientId] = []
+    for ms in range(5):
+        broker.advance(NOW + ms)
+        told += [client for client, _ in broker.take_ready().replies]
+    assert sorted(told) == clients

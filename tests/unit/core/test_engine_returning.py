@@ -34,7 +34,7 @@ def returned(*copies: msg.ReplJob) -> Node:
     node = Node(view(up=(B,)))
     node.hear(B, *copies)
     node.view = view(NEW, up=(B, C), forgotten=(A,))
-    node.engine.come_back(node.view)
+    assert list(node.engine.come_back(node.view)) == []
     node.advance(0)
     node.clear()
     return node
@@ -167,7 +167,7 @@ def test_deljob_drops_it_and_willqueue_is_met_with_silence() -> None:
 def test_at_most_once_copies_do_not_come_back() -> None:
     node = Node(view(up=(B,)))
     once = node.add(retry_ms=0, replicate=1)
-    node.engine.come_back(view(NEW, up=(B,), forgotten=(A,)))
+    assert list(node.engine.come_back(view(NEW, up=(B,), forgotten=(A,)))) == []
     node.engine.check()
     assert once not in node.state.jobs
     assert once not in node.state.quarantine
@@ -180,7 +180,7 @@ def test_unsettled_ends_go_on_under_the_new_id() -> None:
     node.see(view(cut=(B,)))
     node.do(cmd.AckJob((i,)))
     node.view = view(NEW, up=(B, C), forgotten=(A,))
-    node.engine.come_back(node.view)
+    assert list(node.engine.come_back(node.view)) == []
     node.engine.check()
     assert node.job(i).holders == (B, C, NEW)
     assert NEW in node.job(i).told
@@ -203,7 +203,7 @@ def test_an_ack_that_only_the_forgotten_node_heard_is_told_once_it_is_back() -> 
     node.do(cmd.AckJob((i,)))
     # it has its new id, and hasn't met anybody yet
     node.view = view(NEW)
-    node.engine.come_back(node.view)
+    assert list(node.engine.come_back(node.view)) == []
     node.advance(0)
     node.see(node.view)
     # It meets one after the other, and what is forgotten last; who answers at once is no reason to end it.

@@ -1,0 +1,159 @@
+"""What is about very many things is done in bounded steps, and what happens meanwhile counts."""
+
+from __future__ import annotations
+
+from cluster.view import ClusterView
+from disque.core import commands as cmd
+from disque.core import messages as msg
+from disque.core.ready import ClientId, Failure, NilArray, Status
+from disque.core.state import peer_of
+from tests.unit.core.builders import (
+    BOOT,
+    NODE_TIMEOUT_MS,
+    A,
+    B,
+    C,
+    D,
+    Node,
+    copy,
+    job_id,
+    view,
+)
+
+MANY = 2_500
+FIRST = 1_000  # client
+UP = view(up=(B,))
+
+
+def with_waits(seen: ClusterView, count: int = MANY, *, timeout_ms: int = 0) -> Node:
+    """A node in which client FIRST + n waits for queue n."""
+    node = Node(seen)
+    for n in range(count):
+        command = cmd.GetJob((b"%d" % n,), timeout_ms=timeout_ms)
+        node.engine.command(ClientId(FIRST + n), command)
+    node.advance(0)
+    node.clear()
+    return node
+
+
+def test_newcomers_hear_in_steps_what_is_waited_for() -> None:
+    node = with_waits(UP)
+    node.see(view(up=(B, C)))
+    assert len(node.told(msg.NeedJobs, to=C)) == 1_000
+    node.disconnect(ClientId(FIRST + MANY - 1))
+    node.add(queue=b"2000")
+    node.advance(2)
+    asked = [each.queue for each in node.told(msg.NeedJobs, to=C)]
+    assert asked == [b"%d" % n for n in range(MANY - 1) if n != 2_000]
+    assert node.told(msg.NeedJobs, to=B) == []
+
+
+def test_a_crowd_that_waits_for_one_queue_is_one_question() -> None:
+    node = Node(UP)
+    for n in range(MANY):
+        node.engine.command(ClientId(n), cmd.GetJob((b"q",)))
+    node.advance(0)
+    node.clear()
+    node.see(view(up=(B, C)))
+    assert node.told_to(msg.NeedJobs) == [C]
+
+
+def test_waiting_addjobs_are_looked_at_again_in_steps_after_a_change_of_the_view() -> None:
+    node = Node(view(up=(B, C)))
+    for n in range(1_500):
+        node.engine.command(ClientId(n), cmd.AddJob(b"q", b"", 0, replicate=3))
+    node.advance(0)
+    gone, confirmed = list(node.state.adding)[-2:]
+    node.clear()
+    node.see(view(up=(B, C, D)))
+    assert len(node.told(msg.ReplJob, to=B)) == 1_000
+    node.do(cmd.CancelJob((gone,)), client=ClientId(9_999))
+    node.hear(B, msg.GotJob(confirmed, BOOT, 1))
+    node.advance(1)
+    assert len(node.told(msg.ReplJob, to=B)) == 1_498
+    assert len(node.told(msg.ReplJob, to=C)) == 1_499
+
+
+def test_dummies_that_waited_for_the_last_member_end_in_steps() -> None:
+    node = Node(view(up=(B,), has_unmet=True))
+    node.advance(2 * NODE_TIMEOUT_MS)
+    for n in range(MANY):
+        node.engine.command(ClientId(1), cmd.AckJob((job_id(n),)))
+        node.engine.receive(B, BOOT, msg.Unknown(job_id(n), BOOT, 1))
+    node.advance(0)
+    assert len(node.state.dummies) == MANY
+    node.see(UP)
+    assert len(node.state.dummies) == MANY - 1_000
+    node.see(view(up=(B,), has_unmet=True))
+    node.advance(5)
+    assert len(node.state.dummies) == MANY - 1_000, "somebody may be elsewhere again"
+    node.see(UP)
+    node.advance(5)
+    assert node.state.dummies == {}
+
+
+def test_peers_that_are_back_together_are_told_from_one_list() -> None:
+    node = Node(view(up=(B, C)))
+    node.hear(B, copy(job_id(1), A, B, C))
+    node.see(view(cut=(B, C)))
+    node.see(view(up=(B, C)))
+    walks = [peer_of(node.state, peer).walk for peer in (B, C)]
+    assert walks[0] is not None
+    assert walks[1] is not None
+    assert walks[0].ids is walks[1].ids
+    node.advance(1_000)
+    assert {each.id for each in node.told(msg.Told)} == {job_id(1)}
+
+
+def test_who_waits_at_a_leaving_node_is_told_in_steps_and_not_once_it_stays() -> None:
+    node = with_waits(UP)
+    node.see(view(up=(B,), leaving=(A,)))
+    assert len(node.replies) == 1_000
+    assert {type(reply) for _, reply in node.replies} == {Failure}
+    node.see(UP)
+    node.advance(5)
+    assert (len(node.replies), len(node.state.getting)) == (1_000, MANY - 1_000)
+    node.see(view(up=(B,), leaving=(A,)))
+    node.disconnect(ClientId(FIRST + MANY - 1))
+    node.advance(5)
+    told = sorted(client for client, _ in node.replies)
+    assert told == list(range(FIRST, FIRST + MANY - 1))
+
+
+def test_a_flush_tells_those_who_wait_in_steps_each_once() -> None:
+    node = with_waits(UP, 12_000, timeout_ms=5)
+    adding = ClientId(20_000)
+    node.engine.command(adding, cmd.AddJob(b"q", b"", 0, replicate=2))
+    node.clear()
+    assert node.do(cmd.FlushAll(), client=ClientId(20_001)) == [Status(b"OK")]
+    assert (node.state.getting, node.state.adding, node.state.adding_of) == ({}, {}, {})
+    assert len(node.replies) <= 5_001
+    node.add(queue=b"7")
+    node.leap(10)  # their time-outs come to nothing
+    node.advance(10)
+    assert not node.state.trash.pools
+    told = {client: reply for client, reply in node.replies if client in range(FIRST, 20_001)}
+    assert sorted(told) == [*range(FIRST, FIRST + 12_000), adding]
+    assert len(node.replies) == len(told) + 2, "each once"
+    failure = told.pop(adding)
+    assert isinstance(failure, Failure)
+    assert failure.code == "NOREPL"
+    assert {type(reply) for reply in told.values()} == {NilArray}
+    assert node.engine.statistics().registered_jobs == 1
+
+
+def test_what_a_leaving_node_noted_of_a_job_goes_with_the_job() -> None:
+    node = Node(view(up=(B,), leaving=(A,)))
+    node.see(view(up=(B, C), leaving=(A,)))
+    node.see(UP)
+    one, other = node.add(), node.add()
+    node.see(view(up=(B,), leaving=(A,)))
+    node.advance(NODE_TIMEOUT_MS + 200)
+    leaver = node.state.leaver
+    assert leaver is not None
+    assert {one, other} <= leaver.asked.keys()
+    leaver.kept[one] = {B: None}
+    node.do(cmd.DelJob((one,)))
+    assert (one in leaver.asked, one in leaver.kept, other in leaver.asked) == (False, False, True)
+    node.do(cmd.FlushAll())
+    assert (leaver.ids, leaver.asked, leaver.carried) == ([], {}, {})
