@@ -57,22 +57,16 @@ def queue_scan(state: State, client: ClientId, command: cmd.QScan) -> None:
             return None
         return queue_fields(name, [status_of(state, name)]) if command.is_full else name
 
-    def snapshot() -> list[bytes]:
-        if not command.is_full or command.length_min or command.import_rate_min:
-            return list(state.queues)
-        # And those whose jobs are all delivered or delayed, or copies of what another node queues
-        return list(dict.fromkeys([*state.queues, *state.tallies]))
+    def snapshot() -> Scan:
+        names = list(state.queues)
+        scan = Scan(kind, names, len(names))
+        if command.is_full and not (command.length_min or command.import_rate_min):
+            # And those whose jobs are all delivered or delayed, or copies of what another node queues
+            names += state.tallies
+        return scan
 
-    _scan(
-        state,
-        client,
-        "queues in full" if command.is_full else "queues",
-        command.cursor,
-        command.count,
-        snapshot,
-        shown_queue,
-        lambda _: 0,
-    )
+    kind = "queues in full" if command.is_full else "queues"
+    _scan(state, client, kind, command.cursor, command.count, snapshot, shown_queue, lambda _: 0)
 
 
 def _is_wanted(state: State, queue: JobQueue, command: cmd.QScan) -> bool:
@@ -105,16 +99,10 @@ def job_scan(state: State, client: ClientId, command: cmd.JScan) -> None:
     def size_of(name: bytes) -> int:
         return body_size(state.jobs[JobId(name)]) if command.is_full else 0
 
-    _scan(
-        state,
-        client,
-        "jobs",
-        command.cursor,
-        command.count,
-        lambda: list(state.jobs),
-        shown_job,
-        size_of,
-    )
+    def snapshot() -> Scan:
+        return Scan("jobs", list(state.jobs), len(state.jobs))
+
+    _scan(state, client, "jobs", command.cursor, command.count, snapshot, shown_job, size_of)
 
 
 def _is_in_state(job: Job, states: tuple[bytes, ...]) -> bool:
@@ -131,7 +119,7 @@ def _scan(
     kind: str,
     cursor: int,
     count: int | None,
-    snapshot: Callable[[], list[bytes] | list[JobId]],
+    snapshot: Callable[[], Scan],
     show: Callable[[bytes], Reply],
     size_of: Callable[[bytes], int],
 ) -> None:
@@ -139,13 +127,13 @@ def _scan(
     scan = state.scans.pop(number, None)
     if scan is None or scan.kind != kind:
         state.scans_made += 1
-        number, position, scan = state.scans_made, 0, Scan(kind, snapshot())
+        number, position, scan = state.scans_made, 0, snapshot()
     end = len(scan.names) if count is None else min(len(scan.names), position + 10 * count)
     found: list[Reply] = []
     left = state.limits.answer_bytes_max
     while position < end and (count is None or (len(found) < count and left > 0)):
         name = scan.names[position]
-        each = show(name)
+        each = None if _is_double(scan, position) else show(name)
         position += 1
         if each is not None:
             found.append(each)
@@ -155,6 +143,16 @@ def _scan(
     else:
         _keep_scan(state, number, scan)
     reply(state, client, [b"%d" % ((number << CURSOR_BITS) | position), found])
+
+
+def _is_double(scan: Scan, position: int) -> bool:
+    """True if the name stood at an earlier position; to look for all of them at the start would take long."""
+    if scan.doubles_from == len(scan.names):
+        return False
+    if position >= scan.doubles_from:
+        return scan.names[position] in scan.seen
+    scan.seen.add(scan.names[position])
+    return False
 
 
 def _keep_scan(state: State, number: int, scan: Scan) -> None:

@@ -227,9 +227,8 @@ class Walk:
     batch_end: int = 0  # position after the batch under way
     seq: int = 0  # of the batch under way, 0: none
     is_due_again: bool = False  # asked for once more while under way
-    is_stale: bool = (
-        False  # asked for once more before it began: what is to be said is looked up when it does
-    )
+    # asked for once more before it began: what is to be said is looked up when it does
+    is_stale: bool = False
     wake_at: int | None = None
 
 
@@ -308,6 +307,8 @@ class Scan:
 
     kind: str
     names: list[bytes] | list[JobId]
+    doubles_from: int  # position behind which names may stand that stood before
+    seen: set[bytes] = attrs.Factory(set)  # of those before it, if any stand behind
 
 
 @attrs.define

@@ -5,6 +5,7 @@ from __future__ import annotations
 from cluster.view import ClusterView
 from disque.core import commands as cmd
 from disque.core import messages as msg
+from disque.core.delivery import free
 from disque.core.ready import ClientId, Failure, NilArray, Status
 from disque.core.state import peer_of
 from tests.unit.core.builders import (
@@ -157,3 +158,30 @@ def test_what_a_leaving_node_noted_of_a_job_goes_with_the_job() -> None:
     assert (one in leaver.asked, one in leaver.kept, other in leaver.asked) == (False, False, True)
     node.do(cmd.FlushAll())
     assert (leaver.ids, leaver.asked, leaver.carried) == ([], {}, {})
+
+
+def test_a_scan_in_full_names_each_queue_once_without_a_look_at_all_at_its_start() -> None:
+    node = Node()
+    for n in range(40):
+        node.add(queue=b"%d" % n)
+    for n in range(0, 40, 4):
+        node.get(b"%d" % n)
+        free(node.state, node.state.queues[b"%d" % n])  # its job is in work
+    (reply,) = node.do(cmd.QScan(0, 3, is_full=True))
+    (scan,) = node.state.scans.values()
+    assert len(scan.names) == 30 + 40
+    assert len(scan.seen) == 3
+    found: list[object] = []
+    while True:
+        assert isinstance(reply, list)
+        cursor, rows = reply
+        assert isinstance(cursor, bytes)
+        assert isinstance(rows, list)
+        found += [row[1] for row in rows if isinstance(row, list)]
+        if cursor == b"0":
+            break
+        if (later := node.state.queues.get(b"39")) is not None:
+            node.get(b"39")
+            free(node.state, later)
+        (reply,) = node.do(cmd.QScan(int(cursor), 3, is_full=True))
+    assert sorted(map(repr, found)) == sorted(repr(b"%d" % n) for n in range(40))
