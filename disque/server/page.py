@@ -120,6 +120,7 @@ class Page:
             "auth_failures_max": config.auth_failures_max,
             "is_exposed": config.is_page_exposed,
             "is_tls": config.http_tls,
+            "asks_certificate": config.tls_auth_clients == "yes" and bool(config.tls_ca_cert_file),
             "cert_file": config.tls_cert_file,
             "key_file": config.tls_key_file,
             "ca_file": config.tls_ca_cert_file,

@@ -44,6 +44,7 @@ WRONG_PASSWORDS_MAX = 8  # that wait at a time; the others wait for these
 WINDOW_S = 60.0  # in which wrong passwords of an address are counted together
 ADDRESSES_MAX = 10_000  # whose wrong passwords are remembered; the oldest go
 _SESSION = re.compile(r"[0-9a-f]{32}")
+CERTIFIED = "disque.certified"  # in the state of a connection: it has shown a certificate
 _SCOPE_KEY = "disque.session"
 _HEADERS: Mapping[str, str] = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
@@ -69,7 +70,7 @@ class Guard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request, or one WebSocket."""
         if scope["type"] == "websocket":
-            is_welcome = self._may_talk(Headers(scope=scope))
+            is_welcome = self._may_talk(Headers(scope=scope)) and self._is_certified(scope)
             await (self._app if is_welcome else WebSocketClose(1008))(scope, receive, send)
         elif scope["type"] != "http":
             await self._app(scope, receive, send)
@@ -150,6 +151,12 @@ class Guard:
         if settings.password or settings.is_exposed:
             return bool(settings.password)
         return self._is_own_site(headers) and is_local_name(headers.get("host", ""))
+
+    def _is_certified(self, scope: Scope) -> bool:
+        """False if it would need a certificate on the port of its protocol, and has none (tls-auth-clients)."""
+        settings = self._settings()
+        is_needed = settings.is_tls and settings.asks_certificate
+        return not is_needed or bool(scope.get("state", {}).get(CERTIFIED))
 
     @staticmethod
     def _is_own_site(headers: Headers) -> bool:

@@ -34,6 +34,7 @@ class Settings:
     auth_failures_max: int = 60  # wrong passwords of an address in a minute; 0: no limit
     is_exposed: bool = False  # the page listens at more than loopback
     is_tls: bool = False  # the page speaks TLS, with the node's certificate
+    asks_certificate: bool = False  # who comes under TLS to talk STOMP must show one of ca_file
     cert_file: str = ""
     key_file: str = ""  # "": it is in cert_file
     ca_file: str = ""  # who signs for other nodes; "": whom the system believes

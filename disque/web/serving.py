@@ -19,6 +19,7 @@ from hypercorn.trio.tcp_server import TCPServer
 from hypercorn.trio.worker_context import WorkerContext
 
 from disque.web.app import make_app
+from disque.web.guard import CERTIFIED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,11 +36,15 @@ COMPLAIN_EVERY_S = 60.0
 async def run(tether: Leash, listeners: Sequence[int]) -> None:
     """Serve on these file descriptors until nobody has come for IDLE_MAX_S."""
     app = make_app(tether)
-    doors: list[trio.abc.Listener[Any]] = [_listener(each) for each in listeners]
-    if tether.settings.is_tls:
-        context = make_context(tether.settings)
-        tether.on_change = lambda settings: reload(context, settings)
-        doors = [trio.SSLListener(door, context, https_compatible=True) for door in doors]
+    plain = [_listener(each) for each in listeners]
+    secured = [TlsDoor(each, tether.settings) for each in plain] if tether.settings.is_tls else []
+
+    def renew(settings: Settings) -> None:
+        for door in secured:
+            door.renew(settings)
+
+    tether.on_change = renew
+    doors: list[trio.abc.Listener[Any]] = [*secured] or [*plain]
     async with trio.open_nursery() as nursery:
         connections = await nursery.start(Connections(app).run)
         nursery.start_soon(trio.serve_listeners, connections.serve, doors)
@@ -63,6 +68,8 @@ class Http1Server(TCPServer):
 
     async def _read_data(self) -> None:
         self.protocol.protocol._check_protocol = _stay  # type: ignore[union-attr, method-assign]
+        if isinstance(self.stream, trio.SSLStream):
+            self.state[CERTIFIED] = bool(self.stream.getpeercert())
         await super()._read_data()
 
 
@@ -128,22 +135,38 @@ class Connections:
 
 
 def make_context(settings: Settings) -> ssl.SSLContext:
-    """What browsers are shown; OSError if the files can't be used."""
+    """What browsers are shown, and may show; OSError if the files can't be used."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
-    _load(context, settings)
+    # A password for the key would be asked for at a terminal
+    context.load_cert_chain(settings.cert_file, settings.key_file or None, password=lambda: "")
+    if settings.asks_certificate:
+        # The page itself asks for a password; see Guard
+        context.load_verify_locations(settings.ca_file)
+        context.verify_mode = ssl.CERT_OPTIONAL
     return context
 
 
-def reload(context: ssl.SSLContext, settings: Settings) -> None:
-    """Show the certificate that is in the files now; the old one stays if that can't be used."""
-    try:
-        _load(context, settings)
-    except OSError as error:
-        sys.stderr.write(f"{settings.cert_file}: {error}\n")
+class TlsDoor(trio.abc.Listener["trio.SSLStream[trio.SocketStream]"]):
+    """A listener whose connections speak TLS as the settings are when they come."""
 
+    def __init__(self, door: trio.SocketListener, settings: Settings) -> None:
+        self._door = door
+        self._context = make_context(settings)
 
-def _load(context: ssl.SSLContext, settings: Settings) -> None:
-    # A password for the key would be asked for at a terminal
-    context.load_cert_chain(settings.cert_file, settings.key_file or None, password=lambda: "")
+    def renew(self, settings: Settings) -> None:
+        """Show the certificate that is in the files now; the old one stays if that can't be used."""
+        try:
+            self._context = make_context(settings)
+        except OSError as error:
+            sys.stderr.write(f"{settings.cert_file}: {error}\n")
+
+    async def accept(self) -> trio.SSLStream[trio.SocketStream]:
+        """The next connection; the handshake is its own affair."""
+        stream = await self._door.accept()
+        return trio.SSLStream(stream, self._context, server_side=True, https_compatible=True)
+
+    async def aclose(self) -> None:
+        """Nobody comes any more."""
+        await self._door.aclose()

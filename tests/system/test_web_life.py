@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 import websocket
 
-from tests.certificates import Authority
+from tests.certificates import Authority, Pair
 from tests.system.nodes import WAIT_S, Node, free_port, wait_until
 from tests.system.pages import Visitor, page_node
 
@@ -287,6 +287,31 @@ def test_stomp_over_websocket_asks_for_the_password_itself(locked: tuple[Node, i
     finally:
         socket_.close()
     assert "wrong-password host=127.0.0.1" in node.log()
+
+
+def test_stomp_over_websocket_under_tls_asks_for_the_certificate_that_stomp_under_tls_would(
+    make_page: Callable[..., tuple[Node, int]], tmp_path: Path
+) -> None:
+    authority = Authority(tmp_path)
+    pair = authority.issue("page")
+    flags = ("--tls-cert-file", str(pair.cert), "--tls-key-file", str(pair.key))
+    node, port = make_page("--http-tls", "yes", *flags, "--tls-ca-cert-file", str(authority.ca))
+    node.start()
+
+    def may_talk(own: Pair | None = None) -> bool:
+        secure = {"context": authority.client(own)}
+        url = f"wss://127.0.0.1:{port}/stomp"
+        try:
+            websocket.create_connection(url, sslopt=secure, timeout=WAIT_S).close()
+        except websocket.WebSocketBadStatusException as refusal:
+            return refusal.status_code != 403
+        return True
+
+    assert Visitor(port, tls=authority.client()).get("/").status == 200
+    assert not may_talk()
+    assert may_talk(authority.issue("client"))
+    node.call("CONFIG", "SET", "tls-auth-clients", "optional")
+    wait_until("no certificate is needed", may_talk)
 
 
 def test_another_site_gets_no_websocket_where_there_is_no_password(

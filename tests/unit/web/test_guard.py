@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route, WebSocketRoute
 
-from disque.web.guard import COOKIE, FORM_BYTES_MAX, Guard, Tokens, is_local_name
+from disque.web.guard import CERTIFIED, COOKIE, FORM_BYTES_MAX, Guard, Tokens, is_local_name
 from disque.web.leash import Settings
 from tests.unit.web.asgi import Answer, ask
 
@@ -220,7 +220,7 @@ async def test_a_browser_without_a_good_cookie_gets_one(cookie: str) -> None:
     assert again.body == answer.body
 
 
-async def talks(guard: Guard, **headers: str) -> bool:
+async def talks(guard: Guard, *, is_certified: bool = False, **headers: str) -> bool:
     """True if a WebSocket is let in."""
     said: list[Message] = []
     sent = {"host": "localhost:8711", **headers}
@@ -232,6 +232,7 @@ async def talks(guard: Guard, **headers: str) -> bool:
         "root_path": "",
         "headers": [(k.encode(), v.encode()) for k, v in sent.items()],
         "subprotocols": [],
+        "state": {CERTIFIED: is_certified},
     }
 
     async def receive() -> Message:
@@ -254,6 +255,17 @@ async def test_a_websocket_is_for_our_own_pages_unless_there_is_a_password_to_as
     assert await talks(locked, origin="http://app.example", host="broker.example")
     open_to_all, _ = guarded(is_exposed=True)
     assert not await talks(open_to_all)
+
+
+async def test_a_websocket_needs_a_certificate_where_the_port_of_its_protocol_asks_for_one() -> (
+    None
+):
+    guard, _ = guarded(password="secret", is_tls=True, asks_certificate=True)
+    assert not await talks(guard)
+    assert await talks(guard, is_certified=True)
+    assert (await ask(guard, "/health")).status == 200
+    plain, _ = guarded(password="secret", asks_certificate=True)
+    assert await talks(plain)
 
 
 async def test_after_too_many_wrong_passwords_an_address_waits_right_or_wrong(
