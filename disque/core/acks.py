@@ -167,11 +167,13 @@ def purge_step(state: State, purge: Purge) -> None:
     if purge.ids is None:
         left = _PURGE_CANCELS - _purge_queued(state, purge)
         if left:
-            purge.ids = list(state.jobs) if purge.queue in state.tallies else []
+            purge.ids = list(state.jobs) if _has_live(state, purge.queue) else []
     else:
         left = _PURGE_CANCELS
     if left and purge.ids:
         _purge_others(state, purge, left)
+        if not _has_live(state, purge.queue):
+            purge.ids = []
     if purge.asked is not None:
         purge.asked.is_busy = purge.ids is None
     queue = state.queues.get(purge.queue) if purge.is_final else None
@@ -179,6 +181,12 @@ def purge_step(state: State, purge: Purge) -> None:
         free(state, queue)
     if purge.ids is None or purge.position < len(purge.ids):
         wake(state, purge, state.now_ms + 1)
+
+
+def _has_live(state: State, queue: bytes) -> bool:
+    """True if there are copies of a queue's jobs here, ends left out."""
+    tally = state.tallies.get(queue)
+    return tally is not None and tally.copies > tally.done
 
 
 def _purge_queued(state: State, purge: Purge) -> int:

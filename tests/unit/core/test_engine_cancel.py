@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from disque.core import asking
+from disque.core import acks, asking
 from disque.core import commands as cmd
 from disque.core import messages as msg
 from disque.core.delivery import REMOVED_TEXT
@@ -14,7 +14,7 @@ from disque.core.job import Burials, Reason
 from disque.core.jobid import JobId
 from disque.core.memory import BASE_BYTES
 from disque.core.ready import ClientId, Failure, Reply, Status
-from disque.core.state import salted
+from disque.core.state import Purge, State, salted
 from tests.unit.core.builders import (
     BOOT,
     CTIME,
@@ -442,6 +442,29 @@ def test_a_short_queue_is_purged_at_once_however_many_jobs_there_are() -> None:
     node = filled(12_000, b"other")
     node.add()
     assert node.do(cmd.QPurge(b"q")) == [[1, 1, 0]]
+
+
+@pytest.mark.parametrize(("kind", "looks"), [("delivered", 1), ("done", 0)])
+def test_a_purge_looks_for_jobs_only_while_there_are_some(
+    kind: str, looks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node, _ = node_with("done", UP)
+    if kind == "delivered":
+        node.add()
+        node.get()
+    for n in range(12_000):
+        add = cmd.AddJob(b"other", b"", 0, replicate=1, retry_ms=RETRY_MS)
+        node.engine.command(ClientId(n + 100), add)
+    looked, look = [], acks._purge_others
+
+    def count(state: State, purge: Purge, left: int) -> None:
+        looked.append(purge)
+        look(state, purge, left)
+
+    monkeypatch.setattr(acks, "_purge_others", count)
+    node.do(cmd.QPurge(b"q"), client=OTHER)
+    node.advance(100)
+    assert len(looked) == looks
 
 
 def test_a_large_purge_outlasts_the_time_that_others_have_and_its_client() -> None:
