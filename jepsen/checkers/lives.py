@@ -10,7 +10,7 @@ from functools import cached_property
 
 import attrs
 
-from jepsen.checkers.base import Meta, Run, S
+from jepsen.checkers.base import MS, Meta, Run, S
 from jepsen.checkers.bounds import Bounds
 from jepsen.checkers.faults import FOREVER, Faults
 from jepsen.checkers.snapshots import Round, Snapshot, rounds_of
@@ -292,12 +292,18 @@ class Index:
 
     @cached_property
     def unanswered(self) -> dict[str, list[tuple[int, int]]]:
-        """By queue: spans of GETJOBs whose answer was lost; it may have carried jobs."""
+        """By queue: spans of GETJOBs whose answer was lost; it may have carried jobs.
+
+        A node that stood still reads it when it goes on again, and its client is gone.
+        """
         found: dict[str, list[tuple[int, int]]] = {}
         for ask in self.asks:
             if ask.type == INFO:
+                start, end = ask.invoke.time, ask.ended_at
+                if not self.faults.is_calm(start, end):
+                    end = self.faults.unquiet.first_after(end) + self.bounds.facts_ms * MS
                 for queue in ask.invoke.value["queues"]:
-                    found.setdefault(queue, []).append((ask.invoke.time, ask.ended_at))
+                    found.setdefault(queue, []).append((start, end))
         return found
 
     def may_be_taken(self, life: Life, since: int, until: int = FOREVER) -> bool:

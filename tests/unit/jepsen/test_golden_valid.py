@@ -92,6 +92,14 @@ def once_and_in_doubt(tale: Tale) -> None:
     tale.get([], 30_100, outcome=INFO, error="timeout", took=700)
 
 
+def once_for_a_client_that_had_gone(tale: Tale) -> None:
+    """Its GETJOB lay before a stopped node, which read it when it went on."""
+    many_once(tale)
+    tale.fault(40_000, 46_000, "pause", nodes=["n1"])
+    tale.get([], 41_000, outcome=INFO, error="timeout", took=700)
+    tale.add(1, 44_000, "n2", retry=0, replicate=1)
+
+
 def once_on_a_node_that_died(tale: Tale) -> None:
     many_once(tale)
     tale.add(1, 38_000, retry=0, replicate=1)
@@ -367,6 +375,7 @@ VALID: list[Story] = [
     lost_with_the_log,
     lost_by_damaged_disks,
     once_and_in_doubt,
+    once_for_a_client_that_had_gone,
     once_on_a_node_that_died,
     once_and_in_a_long_queue,
     in_doubt_under_an_id_that_nobody_heard,
