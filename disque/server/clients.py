@@ -310,9 +310,8 @@ class Clients:
             return
         sock.setblocking(False)
         self._figures.connections_received += 1
-        is_unix = not isinstance(address, tuple)
-        is_local = is_unix or is_loopback(socket_host(address))
         host = socket_host(address)
+        is_local = not isinstance(address, tuple) or is_loopback(host)
         is_tls = is_secured or isinstance(sock, TlsSocket)
         objection = self.crowd.objection(host, is_local=is_local, is_tls=is_tls)
         if objection is not None:
@@ -428,8 +427,7 @@ class Clients:
         if client.is_closing:
             self._poller.unwatch(client)
             return
-        decoder = client.decoder
-        is_large = decoder.pending_bytes > READ_BYTES and not client.is_waiting
+        is_large = client.decoder.pending_bytes > READ_BYTES and not client.is_waiting
         try:
             data = client.sock.recv(READ_BYTES_LARGE if is_large else READ_BYTES)
         except (BlockingIOError, InterruptedError):
