@@ -332,6 +332,9 @@ def _wait_for_job(
         queue.block(client)
     if command.timeout_ms:
         wake(state, wait, state.now_ms + command.timeout_ms)
+    for queue in queues:
+        if queue.jobs:  # a dead letter that was found in a queue behind this one
+            serve(state, queue)
 
 
 def names_bytes(wait: GetWait) -> int:

@@ -57,6 +57,17 @@ def dead_letter(limit: int = 1, **options: Any) -> tuple[Node, JobId]:
     return node, id_
 
 
+def test_who_asks_for_dead_letters_first_gets_the_one_that_its_look_at_the_queue_behind_buries() -> (
+    None
+):
+    node = Node(view(up=(B, C)))
+    id_ = node.add(max_deliveries=1)
+    node.hear(B, msg.Queued(id_, facts(A, B, dispatches={B: 1})))
+    (answer,) = node.do(cmd.GetJob((DEAD, b"q")))
+    assert isinstance(answer, list)
+    assert [each.id for each in answer if isinstance(each, Delivery)] == [id_]
+
+
 def lengths(node: Node, *queues: bytes) -> list[int]:
     return [len(node.state.queues.get(name, ())) for name in queues or (b"q", DEAD)]
 
