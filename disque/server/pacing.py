@@ -34,7 +34,7 @@ PIECE = 200  # ids, jobs or names: some 10 ms
 SCANNED = 1_000  # jobs or queues that a piece of a scan finds; it looks at ten times as many
 SHOWN = 200  # the same if all is told of each
 LOOKED_AT = 1_000  # jobs of a queue in a piece of a look
-_WAIT_S = 0.05  # for a broker that takes no commands now
+_WAIT_S = 0.05  # for a broker that takes no commands now, or a log that takes no records
 
 
 def in_pieces(shell: Shell, client: Client, command: cmd.Command) -> Later | None:
@@ -54,6 +54,8 @@ async def _carry_out(
 ) -> Answer:
     try:
         await asking.check_names(command)
+        if asking.shell.turns.trouble and not only_reads(command):
+            raise unwritten(asking.shell)
         return await steps(asking, command)
     finally:
         asking.client.kept_bytes = 0
@@ -87,11 +89,9 @@ class Asking:
     async def ask(self, command: cmd.Command) -> Any:
         """Give a piece to the broker and wait for its reply, and for a log that fails; a failure ends the whole."""
         shell, clients = self.shell, self.shell.clients
-        while shell.broker.is_returning:
+        while shell.broker.is_returning or (shell.turns.trouble and not only_reads(command)):
             await trio.sleep(_WAIT_S)
         await trio.lowlevel.checkpoint_if_cancelled()
-        if shell.turns.trouble and not only_reads(command):
-            raise unwritten(shell)
         id_, answered = clients.new_id(), trio.Event()
         replies: list[Reply] = []
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
+from disque.broker import Broker
 from disque.core.limits import Limits
 from disque.server import pacing
 from disque.server.acl import parse_user
@@ -287,14 +288,16 @@ async def test_rights_on_all_of_many_jobs_are_looked_at_in_pieces_before_one_is_
         assert await ask(peer, b"GETJOB", b"COUNT", b"9", b"FROM", *names) == refused
 
 
-async def test_a_log_that_can_t_be_written_ends_a_command_between_its_pieces() -> None:
+async def test_a_log_that_can_t_be_written_refuses_a_command_before_its_first_piece() -> None:
     async with running() as world:
         peer = world.connect()
         ids = await add(peer, 6)
         asking = pacing.Asking(world.shell, next(iter(world.clients.by_id.values())))
         world.turns.trouble = "no space"
         with pytest.raises(Exception, match="Errors writing to the AOF file: no space"):
-            await asking.ask(pacing.cmd.AckJob(tuple(map(pacing.cmd.JobId, ids))))
+            await pacing._carry_out(
+                pacing._sum, asking, pacing.cmd.AckJob(tuple(map(pacing.cmd.JobId, ids)))
+            )
         world.turns.trouble = ""
 
 
@@ -356,6 +359,29 @@ async def test_jobs_given_while_the_log_fails_are_given_once_it_can_be_written(w
         assert world.turns.trouble
         log.heal()
         assert [job[2] for job in await read(peer)] == bodies  # type: ignore[attr-defined]
+
+
+async def test_a_log_that_fails_while_the_next_piece_must_wait_ends_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log = FullLog()
+    async with running(log) as world:
+        peer = world.connect()
+        ids = await add(peer, 6)
+        jobs = world.broker.engine.state.jobs
+        monkeypatch.setattr(Broker, "is_returning", property(lambda _: len(jobs) == 3))
+        await peer.send(command(b"ACKJOB", *ids))
+        while len(jobs) > 3:
+            await trio.lowlevel.checkpoint()
+        log.is_unsafe, log.sync_errno = True, errno.EIO
+        world.turns.wake()
+        await trio.testing.wait_all_tasks_blocked()
+        assert world.turns.trouble
+        monkeypatch.undo()
+        monkeypatch.setattr(pacing, "PIECE", 3)
+        await expect_silence(peer)
+        log.is_unsafe, log.sync_errno = False, 0
+        assert await read(peer) == 6
 
 
 @pytest.mark.parametrize("count", [b"3", b"4"])
