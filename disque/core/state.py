@@ -588,8 +588,7 @@ def for_each(state: State, things: Iterable[T], do: Callable[[State, T], None]) 
 
     What happens meanwhile happens: `do` looks whether its thing still counts.
     """
-    left = list(things)
-    left.reverse()
+    left = list(things)[::-1]
     chore_due(state, Chore(do, left))
 
 
