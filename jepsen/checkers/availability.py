@@ -121,7 +121,7 @@ def is_left_out(index: Index, node: str, begun_at: int, error: str) -> bool:
             return index.faults.may_refuse(node, begun_at)
         case "LEAVING":
             return index.faults.has_left(node, begun_at, begun_at + index.bounds.answer_ms * MS)
-        case "OOM":
+        case "OOM" | "NOREPL":  # memory is short here, or at the peers
             return index.meta.is_external
         case _:
             return error == CANCELLED

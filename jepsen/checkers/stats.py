@@ -17,6 +17,7 @@ LAG_PERCENT = 5
 # what a workload has to show beside one ok of each kind of call, if faults were asked for
 IN_FAULTS, ACKS_ELSEWHERE = "deliveries_in_faults", "acks_elsewhere"
 COPIES = "copies_counted"  # as the checker of replication does
+FULL = ("OOM", "NOREPL")  # errors of a node that has no memory, or whose peers have none
 ELSEWHERE = {IN_FAULTS: 100, ACKS_ELSEWHERE: 20}
 DEMANDS: Mapping[str, Mapping[str, int]] = {
     "queue": ELSEWHERE,
@@ -97,8 +98,9 @@ def _numbers(index: Index) -> dict[str, int]:
         "proven": sum(each.proven is True for each in index.faults.all),
         IN_FAULTS: inside,
         ACKS_ELSEWHERE: elsewhere,
-        "refused_oom": sum(
-            life.is_refused and life.reply is not None and life.reply.error.startswith("OOM")
+        # where no fault is, and nobody asks more copies than there are nodes
+        "refused_full": sum(
+            life.reply is not None and life.reply.error.startswith(FULL)
             for life in index.lives.values()
         ),
         "lags": len(index.meta.lags),

@@ -135,8 +135,8 @@ class BigMem:
     params: Params
     adder: Adder
     name: str = "bigmem"
-    flags: tuple[str, ...] = ("--maxmemory", "3000000")
-    demands: Mapping[str, int] = attrs.Factory(lambda: {"refused_oom": 1, "acks_elsewhere": 20})
+    flags: tuple[str, ...] = ("--maxmemory", "4000000")
+    demands: Mapping[str, int] = attrs.Factory(lambda: {"refused_full": 1, "acks_elsewhere": 20})
     queues: tuple[str, ...] = (QUEUE,)
     wave_s: float = 12.0
 

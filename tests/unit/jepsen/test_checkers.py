@@ -377,9 +377,9 @@ def test_copies_and_full_nodes_are_asked_of_those_that_are_there_for_them(shown:
             tale.look(26_000, {"n1": [1], "n3": [1], "n5": [1]})
         tale.get([1], 26_500)
         tale.ack([1], 26_600)
-        tale.add(2, 27_000, outcome=FAIL, error="OOM full" if shown else "NOREPL")
+        tale.add(2, 27_000, outcome=FAIL, error="OOM full" if shown else "ERR")
 
-    run = run_of(story, demands={"copies_counted": 1, "refused_oom": 1}, is_external=True)
+    run = run_of(story, demands={"copies_counted": 1, "refused_full": 1}, is_external=True)
     assert ("stats" in unknown(run)) is not shown
 
 

@@ -303,6 +303,7 @@ def given_up_or_refused(tale: Tale) -> dict[str, Any]:
     for v in range(5):
         tale.add(v, 13_000 + v, replicate=1, outcome=INFO, error="cancelled")
         tale.add(10 + v, 13_000 + v, "n3", replicate=1, outcome=FAIL, error="OOM full")
+        tale.add(50 + v, 25_000 + v, outcome=INFO, error="NOREPL Timeout")
         tale.get([], 13_000 + v, "n2", outcome=FAIL, error="LEAVING this node")
         tale.add(20 + v, 13_000 + v, replicate=3, outcome=FAIL, error="NOREPL", is_async=True)
         tale.add(30 + v, 25_000 + v, replicate=6, outcome=FAIL, error="NOREPL")

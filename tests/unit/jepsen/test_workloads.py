@@ -146,7 +146,7 @@ def test_demands_are_those_that_a_run_is_judged_by() -> None:
         ("queue", 9.0, True, {"deliveries_in_faults": 20, "acks_elsewhere": 4}),
         ("queue", 60.0, False, {"acks_elsewhere": 20}),
         ("replication", 60.0, False, {"copies_counted": 50}),
-        ("bigmem", 2.0, False, {"refused_oom": 1, "acks_elsewhere": 1}),
+        ("bigmem", 2.0, False, {"refused_full": 1, "acks_elsewhere": 1}),
     ],
 )
 def test_a_short_run_has_to_show_something(
