@@ -17,6 +17,7 @@ from jepsen.nemesis.grudges import GRUDGES, Grudge
 
 FLAP_S: Final = (0.05, 0.9)
 RESET_S: Final = (0.1, 1.0)
+TIMES_S: Final = 6.0
 
 
 @attrs.frozen
@@ -205,7 +206,7 @@ async def prove_times(field: Field, is_right: Callable[[float], bool]) -> Proof:
         wrong.difference_update(link for link, ms in times_ms.items() if is_right(ms))
         return not wrong
 
-    await until(are_right)
+    await until(are_right, TIMES_S)
     return Proof(len(asked), len(asked) - len(wrong), "links timed")
 
 

@@ -22,7 +22,9 @@ from jepsen.resp import ReplyError, Trouble
 
 REJOIN_S: Final = 10.0
 JUMP_S_MAX: Final = 288.0
-SAVE_S: Final = 5.0
+SAVE_S: Final = 2.0
+# An answer may be slow, or get lost; and the disk may have to be felt first.
+DISK_S: Final = 8.0
 # What a node says of a bad disk.
 ERRORS: Final = {"disk-full": "No space left", "fail-fsync": "Input/output error"}
 
@@ -258,7 +260,7 @@ class Disk:
                 return not error and taken_s >= fault.params["delay_ms"] / 1_000
             return ERRORS[self.name] in error
 
-        return Proof(1, int(await until(is_spoiled)), "CLUSTER SAVECONFIG asked")
+        return Proof(1, int(await until(is_spoiled, DISK_S)), "CLUSTER SAVECONFIG asked")
 
     async def hold(self, field: Field, id: int, fault: Fault, seconds: float) -> None:
         """Wait."""
@@ -278,7 +280,7 @@ class Disk:
             taken_s, error = await save(field, node)
             return not error and taken_s < fault.params.get("delay_ms", SAVE_S * 1_000) / 1_000
 
-        return Proof(1, int(await until(is_mended)), "CLUSTER SAVECONFIG asked")
+        return Proof(1, int(await until(is_mended, DISK_S)), "CLUSTER SAVECONFIG asked")
 
 
 async def save(field: Field, node: str) -> tuple[float, str]:

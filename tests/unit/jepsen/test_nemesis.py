@@ -114,6 +114,12 @@ class PaperHosts:
         return await trio.open_tcp_stream("127.0.0.1", self.port)
 
 
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What isn't so at once is not waited for."""
+    for module in (process, network, field):
+        monkeypatch.setattr(module, "until", lambda probe, _within_s=0.0: until(probe, 0.0))
+
+
 INFO_TEXT = b"cluster_reachable_nodes:4\r\ncluster_safe_to_stop:0\r\n"
 
 
@@ -195,8 +201,7 @@ async def test_a_fault_is_proven_at_both_ends(kind: Kind, nursery: trio.Nursery)
 async def test_a_fault_that_is_not_there_is_not_proven(
     kind: Kind, lie: str, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (process, network, field):
-        monkeypatch.setattr(module, "until", partial(until, within_s=0.0))
+    impatient(monkeypatch)
     stage = await Stage.built(nursery, [kind], lies=frozenset({lie}))
     await stage.nemesis.run([Step(0.0, (0,), 0.01)], 60.0)
     assert stage.told()[1] == ("start", False)
@@ -206,8 +211,7 @@ async def test_a_fault_that_is_not_there_is_not_proven(
 async def test_what_stays_broken_is_not_proven_mended(
     kind: Kind, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (process, network, field):
-        monkeypatch.setattr(module, "until", partial(until, within_s=0.0))
+    impatient(monkeypatch)
     stage = await Stage.built(nursery, [kind], lies=frozenset({"heal"}))
     await stage.nemesis.run([Step(0.0, (0,), 0.01)], 60.0)
     assert [proven for _, proven in stage.told()] == [None, True, None, False]
