@@ -23,7 +23,7 @@ from jepsen.resp import ReplyError, Trouble
 REJOIN_S: Final = 10.0
 JUMP_S_MAX: Final = 288.0
 SAVE_S: Final = 2.0
-# An answer may be slow, or get lost; and the disk may have to be felt first.
+# An answer may be held while the log can't be written; the next one isn't.
 DISK_S: Final = 8.0
 # What a node says of a bad disk.
 ERRORS: Final = {"disk-full": "No space left", "fail-fsync": "Input/output error"}

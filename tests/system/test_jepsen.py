@@ -94,6 +94,7 @@ def test_ctrl_c_heals_drains_checks_and_ends_with_unknown(tmp_path: Path) -> Non
     assert harness.returncode == 2, out
     assert "stopping" in out
     assert "views agree" in out
+    assert store.read_results(tmp_path / "latest")["valid"] is None
     history = History.read(tmp_path / "latest" / store.HISTORY)
     assert {op.value["name"] for op in history if op.f == "phase"} >= {"final", "drain", "end"}
 
