@@ -444,6 +444,7 @@ def test_a_short_queue_is_purged_at_once_however_many_jobs_there_are() -> None:
     assert node.do(cmd.QPurge(b"q")) == [[1, 1, 0]]
 
 
+@pytest.mark.patches
 @pytest.mark.parametrize(("kind", "looks"), [("delivered", 1), ("done", 0)])
 def test_a_purge_looks_for_jobs_only_while_there_are_some(
     kind: str, looks: int, monkeypatch: pytest.MonkeyPatch

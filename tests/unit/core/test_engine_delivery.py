@@ -81,6 +81,7 @@ def test_count_takes_what_is_there_and_doesnt_wait_for_more() -> None:
     assert given(node.do(cmd.GetJob((b"x",), count=100))) == [b"x0", b"x1"]
 
 
+@pytest.mark.patches
 def test_a_queue_that_had_no_job_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     node = node_with_jobs(x=100)
     asked: Counter[bytes] = Counter()

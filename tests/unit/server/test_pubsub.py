@@ -185,6 +185,7 @@ async def test_subscribers_share_a_large_message_and_keep_no_second_one() -> Non
             await peer.expect(head + b"$1\r\nx\r\n$%d\r\n" % size + b"a" * size + b"\r\n")
 
 
+@pytest.mark.patches
 async def test_a_message_reaches_many_subscribers_in_several_turns(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
