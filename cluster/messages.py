@@ -24,9 +24,8 @@ GOSSIP_ENTRIES_MAX = 1_000  # accepted in one message
 FORGOTTEN_IDS_MAX = 1_000  # accepted in one message
 HOST_CHARS_MAX = 255  # as DNS
 NUMBER_MAX = (1 << 63) - 1
-BESIDE_PAYLOAD_MAX = (
-    1 << 20
-)  # bytes of a message without its payload: a PING has less than half of it
+# Bytes of a message without its payload: a PING has less than half of it
+BESIDE_PAYLOAD_MAX = 1 << 20
 _PREFIX_BYTES = 32  # more than stands before a payload
 
 SUSPECT = 1  # PFAIL

@@ -95,7 +95,7 @@ class Agenda:
         return item
 
     def _open_buckets(self, now_bucket: int) -> None:
-        """One bounded step: bookings of buckets whose time has come go into the heap, those of one ms in order."""
+        """One bounded step: bookings of buckets whose time has come go into the heap, in order for each ms of it."""
         self._near_until = max(self._near_until, now_bucket + 1)
         left = _STEP
         while left > 0 and self._far_heap and self._far_heap[0] <= now_bucket:

@@ -20,9 +20,8 @@ BUFFER_BYTES_MAX = 1 << 30  # all that one connection may have pending; Disque's
 LINE_BYTES_MAX = 64 << 10  # an inline command, or a header line; Disque's
 MULTIBULK_COUNT_MAX = 1 << 20  # arguments of a command; Disque's
 COMMANDS_A_TAKE = 10_000  # commands of one take(): bounds the memory of a long backlog
-ARGUMENTS_A_TAKE = (
-    5_000  # taken the exact way, 2 us each: others have their turn amid a long command
-)
+# Taken the exact way, 2 us each: others have their turn amid a long command
+ARGUMENTS_A_TAKE = 5_000
 
 _WINDOW_BYTES = 256 << 10  # split at a time: bounds what a command outside the mould costs
 _WINDOW_BYTES_WARY = 8 << 10  # ... after such commands came

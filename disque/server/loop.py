@@ -37,9 +37,8 @@ if TYPE_CHECKING:
 
 RETRY_FIRST_S = 0.1  # between tries to write the log
 RETRY_MAX_S = 1.0
-LISTENERS_A_ROW = (
-    200  # who hear a topic's message at once; beyond that all do as others run what they kept
-)
+# Who hear a topic's message at once; beyond that all do as others run what they kept
+LISTENERS_A_ROW = 200
 RESUME_S = 0.005  # kept commands run for so long in a row, before others have their turn
 
 

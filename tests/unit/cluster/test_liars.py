@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import random
-
 from cluster import messages
 from cluster.contacts import BOOT_AHEAD_MAX
-from cluster.membership import Membership, MembershipConfig
 from cluster.nodeid import NodeId
 from cluster.nodesfile import FORGOTTEN_MAX, StoredNodes
 from cluster.ready import ConnId
-from tests.unit.cluster.test_membership import A, B, C, alone, identity, linked
+from tests.unit.cluster.test_membership import B, C, alone, identity, linked
 from tests.unit.cluster.world import START_MS
 
 
@@ -43,13 +40,7 @@ def test_many_forgotten_ids_of_a_message_are_taken_in_one_go():
 
 def test_hearsay_pushes_out_no_tombstone():
     stored = StoredNodes(forgotten=tuple((node, True) for node in ids(FORGOTTEN_MAX - 1)))
-    one = Membership(
-        identity=identity(A),
-        config=MembershipConfig(),
-        stored=stored,
-        dice=random.Random(1),
-        now_ms=START_MS,
-    )
+    one = alone(stored=stored)
     one.accepted(ConnId(2), identity(B), True, "10.0.0.1", "10.0.0.2")
     one.accepted(ConnId(3), identity(C), True, "10.0.0.1", "10.0.0.3")
     before = one.view().forgotten

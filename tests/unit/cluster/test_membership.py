@@ -24,11 +24,11 @@ def identity(node: NodeId, *, boot: int = 1, host: str = "", bus_port: int = BUS
     return Identity(id=node, boot=boot, since=boot, host=host, port=7711, bus_port=bus_port)
 
 
-def alone(node_timeout_ms: int = 3_000) -> Membership:
+def alone(node_timeout_ms: int = 3_000, *, stored: StoredNodes | None = None) -> Membership:
     return Membership(
         identity=identity(A),
         config=MembershipConfig(node_timeout_ms=node_timeout_ms),
-        stored=StoredNodes(),
+        stored=stored or StoredNodes(),
         dice=random.Random(1),
         now_ms=START_MS,
     )
@@ -411,14 +411,7 @@ def test_forget_refuses_self_and_strangers():
 
 def test_forgotten_ids_are_bounded_and_the_newest_stay():
     ids = [NodeId(f"{index:040x}") for index in range(10_002)]
-    stored = StoredNodes(forgotten=tuple((node, False) for node in ids))
-    one = Membership(
-        identity=identity(A),
-        config=MembershipConfig(),
-        stored=stored,
-        dice=random.Random(1),
-        now_ms=START_MS,
-    )
+    one = alone(stored=StoredNodes(forgotten=tuple((node, False) for node in ids)))
     assert one.view().forgotten == frozenset(ids[2:])
 
 
