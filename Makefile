@@ -4,6 +4,7 @@
 
 PYTHON ?= python3
 VENV ?= .venv
+WORKERS ?= 2
 BIN := $(VENV)/bin
 SEEDS ?= 0..299
 LOG_SEEDS ?= 0..1999
@@ -18,8 +19,8 @@ help:  ## this list
 run: $(VENV)/.installed compile  ## three nodes on 7711-7713 that know each other; Ctrl-C ends all
 	@exec $(BIN)/python -m disque.server.local
 
-test: $(VENV)/.installed-dev compile  ## all tests; ARGS="-k name" narrows them
-	@$(BIN)/python -m pytest $(ARGS)
+test: $(VENV)/.installed-dev compile  ## all tests, WORKERS=2 at a time; ARGS="-k name" narrows them
+	@$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile $(ARGS)
 
 sim: $(VENV)/.installed-dev compile  ## the simulator; SEEDS=0..9999 for more, LOG_SEEDS likewise with logs; CI takes 200 of these
 	@$(BIN)/python -m tests.sim --seeds $(SEEDS) --jobs $$(getconf _NPROCESSORS_ONLN)

@@ -44,7 +44,11 @@ def test_its_nodes_run_what_lies_there(elsewhere: Path, tmp_path: Path) -> None:
         node.kill()
 
 
-def test_its_parts_are_those_that_lie_there(elsewhere: Path, tmp_path: Path) -> None:
+def test_its_parts_are_those_that_lie_there(
+    elsewhere: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # beside other tests nothing is measured
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
     command = parts_command(elsewhere, tmp_path / "parts.json")
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert done.returncode != 0
