@@ -14,12 +14,11 @@ from disque.core.copies import (
     claim_copy,
     insert,
     record_copy,
-    remove,
     set_role,
     shift,
     take_out,
 )
-from disque.core.delivery import count_import, drop, is_paused_in, start
+from disque.core.delivery import count_import, drop, finish_add, is_paused_in, start
 from disque.core.job import Event, Job, JobState, Role
 from disque.core.sharing import intern_spec
 from disque.core.state import (
@@ -134,7 +133,9 @@ def _own(state: State, said: msg.Move) -> None:
     expires_at = state.now_ms + said.expires_in
     if known is not None and known.state is JobState.MOVING:
         # It comes back before its earlier move was confirmed: that move did happen.
-        remove(state, known)
+        if known.id in state.adding:
+            finish_add(state, known)
+        drop(state, known)
         expires_at, known = min(expires_at, known.expires_at), None
     if known is not None or said.id in state.tombstones or said.id in state.long_tombstones:
         return  # dispatched or cancelled here: it must not live a second time

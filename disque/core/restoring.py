@@ -120,8 +120,17 @@ def _doubt(state: State, id_: Any) -> None:
 def _returned(state: State, id_: Any) -> None:
     job = state.jobs.get(id_)
     if job is not None and job.state is JobState.MOVING:
+        _close_move(state, job)
         shift(state, job, Event.RETURN)
         book(state, job)
+
+
+def _close_move(state: State, job: Job) -> None:
+    """The move of a job was answered, or is over with it: to ask about it again would be to ask for an older answer."""
+    if job.state is JobState.MOVING and job.queued_at is not None:
+        moves = peer_of(state, job.queued_at).moves
+        for key in [key for key, move in moves.items() if move.job is job]:
+            del moves[key]
 
 
 def _done(state: State, id_: Any, reason: Any, holders: Any, told: Any, expires_at: Any) -> None:
@@ -153,6 +162,7 @@ def _settled(state: State, id_: Any, reason: Any, holders: Any, told: Any, expir
 def _gone(state: State, id_: Any) -> None:
     job = state.jobs.get(id_)
     if job is not None:
+        _close_move(state, job)
         remove(state, job)
 
 
@@ -210,8 +220,8 @@ def _taken(state: State, peer: Any, source_boot: Any, boot: Any, high: Any, take
 
 
 def _flush(state: State) -> None:
-    for job in list(state.jobs.values()):
-        remove(state, job)
+    for id_ in list(state.jobs):
+        _gone(state, id_)
     for id_ in [*state.tombstones, *state.long_tombstones]:
         forget_tombstone(state, id_)
 

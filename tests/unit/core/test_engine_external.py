@@ -375,6 +375,16 @@ def test_silence_until_the_time_out_is_norepl_and_the_job_is_in_doubt(
     assert (move.id in node.state.jobs) == (not is_taken)
 
 
+def test_a_job_that_comes_back_before_its_move_was_confirmed_was_taken() -> None:
+    node = outside("tight")
+    node.do(once())
+    (peer,) = node.told_to(msg.Move)
+    (move,) = node.told(msg.Move)
+    node.hear(peer, attrs.evolve(move, source_boot=BOOT, boot=BOOT, n=1))
+    assert node.answers() == [Status(move.id)]
+    assert [each.id for each in node.get()] == [move.id]
+
+
 @WHYS
 def test_a_disconnect_while_the_move_flies_tells_the_receiver(why: str) -> None:
     """Finding 8: S3."""

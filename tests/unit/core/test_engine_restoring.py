@@ -208,6 +208,37 @@ def test_a_move_that_returned_is_ours_after_a_replay() -> None:
     assert [each.id for each in after.get()] == [id_]
 
 
+def test_a_move_that_returned_is_asked_about_no_more_when_the_job_moves_again() -> None:
+    """S5: B's old no must not make it ours while C may have it."""
+    node, id_, records = node_and_records("moving")
+    node.hear(B, msg.GotMove(BOOT, BOOT, 1, False))
+    node.hear(C, msg.NeedJobs(b"q", 1, True))
+    after = replayed(node, records + node.records)
+    after.see(UP)
+    assert after.told_to(msg.AskMove) == [C]
+    after.hear(B, msg.GotMove(BOOT, BOOT, 1, False))
+    after.advance(1_000)
+    assert (after.get(), state_name(after, id_)) == ([], "moving")
+
+
+def test_moves_of_jobs_that_are_gone_are_closed_by_a_replay() -> None:
+    """Else a log of many moves would fill the places of new ones, and ask about each."""
+    node, _, records = node_and_records("moving")
+    node.hear(B, msg.GotMove(BOOT, BOOT, 1, True))
+    after = replayed(node, records + node.records)
+    after.see(UP)
+    assert after.told(msg.AskMove) == []
+
+
+def test_a_job_that_came_back_before_its_move_was_confirmed_is_ours_after_a_replay() -> None:
+    node, id_, records = node_and_records("moving")
+    job = node.job(id_)
+    node.hear(B, msg.Move(BOOT, BOOT, 1, 1, id_, job.live_spec, job.ctime, b"body", DAY_MS, 0))
+    after = replayed(node, records + node.records)
+    after.advance(1_000)
+    assert [each.id for each in after.get()] == [id_]
+
+
 def test_a_copy_without_claims_comes_back_beside_an_end_without_holders() -> None:
     node = Node(view(up=(B, C), leaving=(A,)))
     unknown = job_id(1)
