@@ -20,6 +20,7 @@ from disque.core.state import (
     OpenMove,
     State,
     Tombstone,
+    is_counted,
     members_of,
     peer_of,
     record,
@@ -181,8 +182,9 @@ def finish_restoring(state: State) -> Iterator[None]:
             remove(state, job)
             record(state, "gone", job.id)
         else:
-            if job.retry_ms and state.self_id not in job.claims:
-                # It was to be held by peers alone, but is all that is left of the ADDJOB here
+            own = job.claims.get(state.self_id)
+            if job.retry_ms and (own is None or not is_counted(state, state.self_id, own)):
+                # Of an ADDJOB for peers alone; or what is left of a store that isn't intact: it is here for certain
                 claim_copy(state, job)
             _clamp(state, job)
 

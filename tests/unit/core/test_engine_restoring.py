@@ -14,6 +14,7 @@ from disque.core import messages as msg
 from disque.core.job import Job, Reason
 from disque.core.jobid import JobId
 from disque.core.ready import ClientId, Record
+from disque.core.state import copy_count
 from tests.unit.core.builders import (
     BOOT,
     CTIME,
@@ -25,6 +26,7 @@ from tests.unit.core.builders import (
     B,
     C,
     Node,
+    World,
     copy,
     facts,
     job_id,
@@ -237,6 +239,25 @@ def test_a_job_that_came_back_before_its_move_was_confirmed_is_ours_after_a_repl
     after = replayed(node, records + node.records)
     after.advance(1_000)
     assert [each.id for each in after.get()] == [id_]
+
+
+def test_a_copy_that_a_store_without_its_tail_still_has_counts_and_is_sent_no_more() -> None:
+    """M3: it is claimed anew, since claims of a life before the loss don't count."""
+    world = World.of(A, B)
+    a, b = world.nodes.values()
+    id_ = a.add(replicate=None, is_async=True, retry_ms=DAY_MS // 4)
+    world.settle()
+    boots = {B: BOOT + 1}
+    after = world.nodes[B] = Node(view(B, cut=(A,), boots=boots), boot=BOOT + 1, now_ms=b.now_ms)
+    for record in b.records:
+        after.engine.restore(record)
+    after.engine.restored()
+    after.see(view(B, up=(A,), boots=boots))
+    a.see(view(A, up=(B,), boots=boots))
+    world.advance(120_000, step_ms=500)
+    copies = [each for _, to, each in world.sent if isinstance(each, msg.ReplJob) and to == B]
+    assert len(copies) == 1, "the first one"
+    assert copy_count(a.state, a.job(id_)) == copy_count(after.state, after.job(id_)) == 2
 
 
 def test_a_copy_without_claims_comes_back_beside_an_end_without_holders() -> None:
