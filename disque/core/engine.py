@@ -466,8 +466,8 @@ def _on_refused(state: State, peer: NodeId, said: msg.Refused) -> None:
     replication.on_refused(state, peer, said)
     repair.copy_arrived(state, peer, said.id)
     job = state.jobs.get(said.id)
-    if job is not None and job.state is JobState.ACTIVE and job.queued_at == peer:
-        requeue.not_queued_at(state, job)
+    if job is not None:
+        requeue.not_queued_at(state, job, peer)
 
 
 def _on_keep(state: State, peer: NodeId, said: msg.Keep) -> None:

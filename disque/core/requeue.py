@@ -352,6 +352,7 @@ def on_told(state: State, peer: NodeId, said: msg.Told) -> None:
         _end_tie(state, said.id, peer)
         told = live_copy(state, peer, said)
         if told is not None:
+            not_queued_at(state, told, peer)
             _answer_news(state, peer, told, said.facts)
     job = state.jobs.get(said.id)
     is_live = job is not None and not job.is_done and job.retry_ms > 0
@@ -369,12 +370,14 @@ def _answer_news(state: State, peer: NodeId, job: Job, facts: msg.Facts) -> None
 
 
 def no_copy_at(state: State, job: Job, peer: NodeId) -> None:
-    """A peer that was asked has no copy: nothing against queueing (B1.4)."""
+    """A peer has no copy, so none in its queue: nothing against queueing (B1.4)."""
+    not_queued_at(state, job, peer)
     _answered(state, job, peer)
 
 
-def not_queued_at(state: State, job: Job) -> None:
-    """A peer that we gave the job to refuses it: ask at once instead of after RETRY."""
-    job.queued_at = None
-    job.ask_at = state.now_ms
-    book(state, job)
+def not_queued_at(state: State, job: Job, peer: NodeId) -> None:
+    """A peer refuses, never got, or no longer has in its queue what we took for queued there: ask at once (B1.5)."""
+    if job.state is JobState.ACTIVE and job.retry_ms and job.queued_at == peer:
+        job.queued_at = None
+        job.ask_at = state.now_ms
+        book(state, job)

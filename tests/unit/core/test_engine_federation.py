@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
+import attrs
 import pytest
 
 from disque.core import commands as cmd
@@ -25,6 +26,7 @@ from tests.unit.core.builders import (
     D,
     Node,
     World,
+    add_command,
     facts,
     job_id,
     node_with,
@@ -375,6 +377,25 @@ def test_your_jobs_lost_on_the_way_come_back_after_retry() -> None:
     giver.hear(B, msg.NeedJobs(b"q", 1, True))
     giver.advance(RETRY_MS + 1_500)
     assert state_name(giver, id_) == "queued"
+
+
+@pytest.mark.parametrize("replicate", [1, 2])
+def test_your_jobs_lost_with_a_link_come_back_as_soon_as_it_does(replicate: int) -> None:
+    """B1.5: the peer says that it has no copy, or none in its queue; RETRY is five minutes where none is given."""
+    world = World.of(A, B)
+    a, b = world.nodes.values()
+    a.do(attrs.evolve(add_command(), replicate=replicate, retry_ms=300_000))
+    world.settle()
+    (id_,) = a.state.jobs
+    world.lose = lambda _sender, _to, each: isinstance(each, msg.YourJobs)
+    b.do(cmd.GetJob((b"q",)), client=ClientId(5))
+    world.settle()
+    assert a.job(id_).queued_at == B
+    world.lose = None
+    world.split((A,), (B,))
+    world.heal()
+    world.advance(2_000)
+    assert len(b.answers(ClientId(5))) == 1
 
 
 @pytest.mark.parametrize("kind", ["active", "leased", "queued"])
