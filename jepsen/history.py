@@ -8,7 +8,7 @@ for sure what happened.
 Values by f: what the invocation has, then what an ok adds:
 
   add      v, queue, retry (s; -1 default), replicate (0 default), delay (s), ttl (s; 0 default), async,
-           timeout (ms), limit, dead, size (bytes); ok: id
+           timeout (ms), limit, dead, size (bytes), priority (0 where nobody says any); ok: id
   get      queues, count, timeout (ms); ok: jobs [{v, id, queue, nacks, extra}], v = -1 and raw if not ours
   ack, fastack, nack, deljob, cancel, enqueue, dequeue, revive
            ids, vs, (nack: delay in s); ok: count

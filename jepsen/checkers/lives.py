@@ -85,6 +85,7 @@ class Life:
     asked: int  # REPLICATE as the client said it; 0: left out
     limit: int
     dead: str
+    priority: int = 0  # higher ones go first; 0 where nobody says any
     reply: Op | None = None
     job: str = ""
     deliveries: list[Delivery] = attrs.Factory(list)
@@ -370,4 +371,5 @@ def _life(op: Op) -> Life:
         asked,
         int(value.get("limit") or 0),
         str(value.get("dead") or (DEAD_DEFAULT if value.get("limit") else "")),
+        int(value.get("priority") or 0),
     )

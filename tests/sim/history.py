@@ -296,6 +296,7 @@ def _add_value(command: cmd.AddJob) -> dict[str, Any]:
         "limit": command.max_deliveries or 0,
         "dead": (command.dead_queue or b"").decode(),
         "size": len(command.body),
+        "priority": command.priority,
     }
 
 

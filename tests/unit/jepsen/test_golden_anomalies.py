@@ -455,6 +455,24 @@ def out_of_order(tale: Tale) -> None:
     tale.ack([0, 1, 2], 25_200)
 
 
+def overtaken_among_many(tale: Tale) -> None:
+    """Three add at one node, three get there; the second value comes after the third had been handed out."""
+    for v in range(3):
+        tale.add(v, 25_000 + 10 * v, queue="fifo", process=v)
+    for n, v in enumerate((0, 2, 1)):
+        tale.get([v], 25_100 + 10 * n, queue="fifo", process=10 + v)
+    tale.get([], 25_200, "n3", queue="fifo")
+    tale.ack([0, 1, 2], 25_300)
+
+
+def overtaken_by_one_of_its_priority(tale: Tale) -> None:
+    tale.add(0, 25_000, queue="fifo", priority=5)
+    tale.add(1, 25_010, queue="fifo", priority=5)
+    tale.add(2, 25_020, queue="fifo", priority=9)
+    tale.get([2, 1, 0], 25_100, queue="fifo")
+    tale.ack([0, 1, 2], 25_300)
+
+
 def traceback(tale: Tale) -> dict[str, Any]:
     return {"tracebacks": ("n1: Traceback (most recent call last)",)}
 
@@ -536,6 +554,8 @@ INVALID: list[tuple[Story, str, str]] = [
     (not_recovered, "latency", "not-recovered"),
     (slow_in_calm, "latency", "not-recovered"),
     (out_of_order, "order", "out-of-order"),
+    (overtaken_among_many, "order", "out-of-order"),
+    (overtaken_by_one_of_its_priority, "order", "out-of-order"),
     (traceback, "health", "traceback"),
     (crashed, "health", "exit"),
 ]

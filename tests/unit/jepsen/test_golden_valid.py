@@ -225,6 +225,51 @@ def in_order(tale: Tale) -> None:
     tale.ack([0, 1, 2, 3, 4], 25_200)
 
 
+def overtaken_by_higher_priority(tale: Tale) -> None:
+    tale.add(0, 25_000, queue="fifo")
+    tale.add(1, 25_010, queue="fifo", priority=9)
+    tale.get([1, 0], 25_100, queue="fifo")
+    tale.ack([0, 1], 25_300)
+
+
+def in_no_certain_order(tale: Tale) -> None:
+    """Added at the same time; handed out at the same time; taken in a row, and the answers cross."""
+    tale.add(0, 25_000, queue="fifo", took=20)
+    tale.add(1, 25_010, queue="fifo")
+    tale.get([1], 25_030, queue="fifo")
+    tale.get([0], 25_040, queue="fifo")
+    tale.add(2, 26_000, queue="fifo")
+    tale.add(3, 26_010, queue="fifo")
+    tale.get([2], 26_020, queue="fifo", took=30)
+    tale.get([3], 26_025, queue="fifo")
+    tale.ack([0, 1, 2, 3], 26_100)
+
+
+def overtaken_while_it_may_have_been_away(tale: Tale) -> None:
+    """Another node was asked shortly before; it waits for its DELAY; a lost answer may have had it."""
+    tale.get([], 24_000, "n2", queue="moved")
+    tale.add(0, 25_000, queue="moved")
+    tale.add(1, 25_010, queue="moved")
+    tale.get([1, 0], 25_100, queue="moved")
+    tale.add(2, 26_000, queue="delayed", delay=1)
+    tale.add(3, 26_010, queue="delayed")
+    tale.get([3], 26_100, queue="delayed")
+    tale.get([2], 27_100, queue="delayed")
+    tale.add(4, 30_000, queue="taken")
+    tale.get([], 30_006, queue="taken", outcome=INFO, error="timeout")
+    tale.add(5, 30_010, queue="taken")
+    tale.get([5], 30_100, queue="taken")
+    tale.get([4], 32_010, queue="taken")
+    tale.ack([0, 1, 2, 3, 4, 5], 32_100)
+
+
+def overtaken_near_a_cut(tale: Tale) -> None:
+    tale.add(0, 16_000, queue="fifo")
+    tale.add(1, 16_010, queue="fifo")
+    tale.get([1, 0], 16_100, queue="fifo")
+    tale.ack([0, 1], 16_200)
+
+
 def a_node_leaves(tale: Tale) -> None:
     tale.add(1, 20_000, "n2")
     tale.nemesis("leave", 21_000, {"target": "n2", "proven": True})
@@ -391,6 +436,10 @@ VALID: list[Story] = [
     replicated,
     acked_by_a_wiped_node,
     in_order,
+    overtaken_by_higher_priority,
+    in_no_certain_order,
+    overtaken_while_it_may_have_been_away,
+    overtaken_near_a_cut,
     a_node_leaves,
     purged_while_a_worker_had_it,
     gone_with_the_last_who_stayed,
