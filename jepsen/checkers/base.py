@@ -44,7 +44,7 @@ class Meta:
     is_stopped: bool = False
     # spans (from, to) in ns in which the harness stood still for more than 250 ms, as the machine did
     lags: tuple[tuple[int, int], ...] = attrs.field(default=(), converter=_spans)
-    # what the run is to show, so that it isn't vacuous: least counts by name; None: by workload, see checkers.stats
+    # what the run is to show, so that it isn't vacuous: least counts by name, the workload's; None: nobody said
     demands: Mapping[str, int] | None = None
     # nodes cut off or dead on purpose when the run ended (--final core)
     abandoned: tuple[str, ...] = attrs.field(default=(), converter=_names)

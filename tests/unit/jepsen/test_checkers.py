@@ -357,16 +357,13 @@ def test_convergence_without_a_look_in_a_calm_is_unknown() -> None:
 
 
 @pytest.mark.parametrize(
-    ("meta", "is_asked"),
-    [
-        ({"workload": "queue"}, True),
-        ({"workload": "replication"}, False),
-        ({"workload": "queue", "is_simulated": True}, False),
-    ],
+    ("meta", "is_unknown"),
+    [({"demands": None}, True), ({"demands": None, "is_simulated": True}, False), ({}, False)],
 )
-def test_demands_follow_from_the_workload(meta: dict[str, Any], is_asked: bool) -> None:
-    run = run_of(nothing, demands=None, **meta)
-    assert ("stats" in unknown(run)) is is_asked
+def test_a_run_of_which_nobody_said_what_it_has_to_show_is_unknown(
+    meta: dict[str, Any], is_unknown: bool
+) -> None:
+    assert ("stats" in unknown(run_of(nothing, **meta))) is is_unknown
 
 
 @pytest.mark.parametrize("shown", [False, True])
@@ -399,10 +396,10 @@ def test_deliveries_in_faults_are_asked_where_a_node_is_left(
     for number, node in enumerate(NODES):
         tale.whole(number, 1_000, node)
     tale.fault(5_000, 9_000, kind, nodes=list(nodes))
-    for demands in (None, {"deliveries_in_faults": 100, "acks_elsewhere": 20}):
-        notes = judge(tale.run(demands=demands))["stats"].notes
-        assert ("deliveries_in_faults is 0, 100 asked" in notes) is is_asked
-        assert "acks_elsewhere is 0, 20 asked" in notes
+    demands = {"deliveries_in_faults": 100, "acks_elsewhere": 20}
+    notes = judge(tale.run(demands=demands))["stats"].notes
+    assert ("deliveries_in_faults is 0, 100 asked" in notes) is is_asked
+    assert "acks_elsewhere is 0, 20 asked" in notes
 
 
 def test_tombstones_may_stay_where_a_holder_was_wiped() -> None:
