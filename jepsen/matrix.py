@@ -73,6 +73,7 @@ def full() -> tuple[Cell, ...]:
         Cell("async-fastack", "partition-halves,flapping", 60),
         Cell("leave-join", "leave-join", 60),
         Cell("bigmem", "none", 60),
+        Cell("fifo", "none", 60),
         Cell("purge-cancel", "partition-halves", 60),
         Cell("dead-letter", "partition-halves", 60),
         Cell("queue", "partition-halves", 60, final="core"),

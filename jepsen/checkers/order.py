@@ -20,7 +20,9 @@ from jepsen.checkers.faults import FOREVER, Windows
 from jepsen.checkers.lives import Index, Life
 
 NAME = "order"
-CLAIM = "Asked at one node, in calm: first in, first out, whoever adds and gets. Elsewhere roughly so."
+CLAIM = (
+    "Asked at one node, in calm: first in, first out, whoever adds and gets. Elsewhere roughly so."
+)
 
 
 def check(index: Index) -> Result | None:

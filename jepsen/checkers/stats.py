@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from jepsen.checkers import replication
+from jepsen.checkers import order, replication
 from jepsen.checkers.base import MS, Result
 from jepsen.checkers.faults import Windows
 from jepsen.checkers.lives import Index
@@ -17,6 +17,7 @@ LAG_PERCENT = 5
 # what a workload has to show beside one ok of each kind of call, if faults were asked for
 IN_FAULTS, ACKS_ELSEWHERE = "deliveries_in_faults", "acks_elsewhere"
 COPIES = "copies_counted"  # as the checker of replication does
+IN_ORDER = "judged_in_order"  # as that of order does
 FULL = ("OOM", "NOREPL")  # errors of a node that has no memory, or whose peers have none
 
 
@@ -27,6 +28,9 @@ def check(index: Index) -> Result:
     if COPIES in demands:
         counted = replication.check(index)
         numbers[COPIES] = counted.numbers["counted"] if counted else 0
+    if IN_ORDER in demands:
+        ordered = order.check(index)
+        numbers[IN_ORDER] = ordered.numbers["judged"] if ordered else 0
     faults = index.faults.all
     notes = [
         f"fault {each.id} {each.kind}: nothing proves that it was there"

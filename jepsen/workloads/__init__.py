@@ -11,6 +11,7 @@ from jepsen.workloads.queues import (
     AsyncFastack,
     BigMem,
     Federation,
+    Fifo,
     Queue,
     Replication,
 )
@@ -28,6 +29,7 @@ WORKLOADS: Final[Mapping[str, Maker]] = {
     "delay-ttl": DelayTtl,
     "replication": Replication,
     "federation": Federation,
+    "fifo": Fifo,
     "async-fastack": AsyncFastack,
     "leave-join": lambda params, adder: Queue(params, adder, name="leave-join"),
     "bigmem": BigMem,
@@ -40,6 +42,7 @@ WORKLOADS: Final[Mapping[str, Maker]] = {
 DEFAULT_NEMESIS: Final[Mapping[str, str]] = {
     "leave-join": "leave-join",
     "bigmem": "none",
+    "fifo": "none",
     "soak": "mixed",
 }
 

@@ -159,6 +159,37 @@ class BigMem:
 
 
 @attrs.define(eq=False)
+class Fifo:
+    """Each node has a queue of its own, added to and asked for there alone: jobs stay there, in their order."""
+
+    params: Params
+    adder: Adder
+    name: str = "fifo"
+    flags: tuple[str, ...] = ()
+    demands: Mapping[str, int] = attrs.Factory(lambda: {"judged_in_order": 200})
+    queues: tuple[str, ...] = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.queues = tuple(f"{QUEUE}-{node}" for node in self.params.nodes)
+
+    @property
+    def retry_max_s(self) -> int:
+        """The longest RETRY in use."""
+        return self.adder.retry_max_s
+
+    def next(self, dice: Dice, view: View) -> Intent:
+        """As many adds as gets can take, so that the queue is mostly neither long nor empty."""
+        queue = f"{QUEUE}-{view.node}"
+        if dice.random() < 0.6:
+            return self.adder.add(dice, view, queue=queue)
+        return get(dice, view, (queue,), count_max=2)
+
+    def heard(self, dice: Dice, view: View, intent: Intent, done: Completed) -> list[Planned]:
+        """Acked where they were got."""
+        return [Planned(order("ack", intent.node, done.jobs))] if done.jobs else []
+
+
+@attrs.define(eq=False)
 class Replication:
     """Adds without consumers: the snapshots of all nodes show who holds what; the drain gets everything at the end."""
 

@@ -367,7 +367,9 @@ def test_a_run_of_which_nobody_said_what_it_has_to_show_is_unknown(
 
 
 @pytest.mark.parametrize("shown", [False, True])
-def test_copies_and_full_nodes_are_asked_of_those_that_are_there_for_them(shown: bool) -> None:
+def test_copies_full_nodes_and_order_are_asked_of_those_that_are_there_for_them(
+    shown: bool,
+) -> None:
     def story(tale: Tale) -> None:
         tale.add(1, 25_000, replicate=3)
         if shown:
@@ -376,7 +378,12 @@ def test_copies_and_full_nodes_are_asked_of_those_that_are_there_for_them(shown:
         tale.ack([1], 26_600)
         tale.add(2, 27_000, outcome=FAIL, error="OOM full" if shown else "ERR")
 
-    run = run_of(story, demands={"copies_counted": 1, "refused_full": 1}, is_external=True)
+        tale.add(3, 40_000, queue="fifo", outcome=OK if shown else INFO)
+        tale.get([3], 40_100, queue="fifo")
+        tale.ack([3], 40_200)
+
+    demands = {"copies_counted": 1, "refused_full": 1, "judged_in_order": 1}
+    run = run_of(story, demands=demands)
     assert ("stats" in unknown(run)) is not shown
 
 

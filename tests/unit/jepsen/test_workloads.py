@@ -141,6 +141,13 @@ def test_what_is_demanded_is_counted(name: str) -> None:
     assert set(demanded) <= set(numbers)
 
 
+def test_a_fifo_is_added_and_asked_for_at_its_own_node_alone() -> None:
+    _, intents, followed = play("fifo")
+    for intent in intents:
+        assert (intent.value.get("queues") or [intent.value["queue"]]) == [f"jx-{intent.node}"]
+    assert {planned.intent.f for planned in followed} == {"ack"}
+
+
 @pytest.mark.parametrize(
     ("name", "seconds", "has_faults", "wanted"),
     [
