@@ -21,7 +21,7 @@ from cluster.errors import LocalProtocolError, NodesFileError, RemoteProtocolErr
 from cluster.handshake import AcceptorHandshake, DialerHandshake, HandshakeError
 from cluster.link import Link, LinkLimits
 from cluster.nodesfile import StoredNodes
-from cluster.ready import ConnId, Dial, DialId, Identity, Note
+from cluster.ready import ConnId, Dial, DialId, Identity, Note, OnceAMinute
 
 if TYPE_CHECKING:
     import ssl
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 LINGER_BYTES_MAX = 1 << 16
 LINGER_S = 1.0
 READ_S = 0.01  # frames of one link are handled for so long in a row, before others have their turn
-NOTE_EVERY_S = 60.0  # the same complaint about the same address
-NOTED_MAX = 1_000
 NODES_FILE_BYTES_MAX = 16 << 20
 NEEDS_TLS = "the bus speaks TLS here (tls-cluster)"
 
@@ -134,7 +132,7 @@ class Bus:
         self._nonces: set[bytes] = set()  # of dials under way; only asked for membership
         self._unauthenticated: dict[Link, None] = {}
         self.figures = BusFigures()
-        self._noted: dict[tuple[str, str], float] = {}
+        self._noted = OnceAMinute()
 
     async def listen(self, hosts: Sequence[str], port: int) -> tuple[int, ...]:
         """Bind each host ("*" or "" for all addresses), give the bound ports; OSError names what failed."""
@@ -392,15 +390,8 @@ class Bus:
 
     def _complain(self, event: str, host: str, **facts: object) -> None:
         """Note something about an address, at most once a minute."""
-        now = trio.current_time()
-        last = self._noted.get((event, host))
-        if last is not None and now - last < NOTE_EVERY_S:
-            return
-        self._noted.pop((event, host), None)
-        while len(self._noted) >= NOTED_MAX:
-            del self._noted[next(iter(self._noted))]
-        self._noted[(event, host)] = now
-        self._owner.note(Note("warning", event, (("host", host), *facts.items())))
+        if self._noted.allows(event, host, int(trio.current_time() * 1_000)):
+            self._owner.note(Note("warning", event, (("host", host), *facts.items())))
 
 
 class NodesFileLock:

@@ -496,7 +496,8 @@ class Membership:
     def _learn(self, teller: Peer, told: Gossip) -> None:
         if told.is_leaving != teller.is_leaving:
             teller.is_leaving = told.is_leaving
-            self._state.note("info", "peer_leaving", id=teller.id, leaving=told.is_leaving)
+            event = "peer_leaving" if told.is_leaving else "peer_stays"
+            self._state.note_rarely("info", event, teller.id)
             self._state.changed(file=True)
         if told.has_left != teller.has_left:
             teller.has_left = told.has_left

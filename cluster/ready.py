@@ -16,10 +16,13 @@ if TYPE_CHECKING:
     from cluster.nodeid import NodeId
     from cluster.view import ClusterView
 
-__all__ = ["ClusterReady", "ConnId", "Dial", "DialId", "Identity", "Note"]
+__all__ = ["ClusterReady", "ConnId", "Dial", "DialId", "Identity", "Note", "OnceAMinute"]
 
 ConnId = NewType("ConnId", int)
 DialId = NewType("DialId", int)
+
+NOTE_EVERY_MS = 60_000
+NOTED_MAX = 1_000  # events of the last minute that are remembered; the oldest go
 
 
 @attrs.frozen
@@ -44,6 +47,25 @@ class Note:
     level: str  # "debug" | "info" | "warning"
     event: str
     facts: tuple[tuple[str, object], ...] = ()
+
+
+class OnceAMinute:
+    """What was noted in the last minute, of that which others can cause as often as they like."""
+
+    def __init__(self) -> None:
+        # (event, whom it is about) -> ms; oldest first
+        self._until: dict[tuple[str, str], int] = {}
+
+    def allows(self, event: str, about: str, now_ms: int) -> bool:
+        """True if this may be noted now; then it counts as noted."""
+        key = (event, about)
+        if now_ms < self._until.get(key, now_ms):
+            return False
+        self._until.pop(key, None)
+        while len(self._until) >= NOTED_MAX:
+            del self._until[next(iter(self._until))]
+        self._until[key] = now_ms + NOTE_EVERY_MS
+        return True
 
 
 @attrs.define

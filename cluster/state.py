@@ -8,7 +8,7 @@ import attrs
 
 from cluster import messages, roster
 from cluster.nodesfile import FORGOTTEN_MAX, PEERS_MAX
-from cluster.ready import ClusterReady, ConnId, DialId, Identity, Note
+from cluster.ready import ClusterReady, ConnId, DialId, Identity, Note, OnceAMinute
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 # So many node timeouts after it was last told of, an unmet node is nobody's member.
 UNMET_TIMEOUTS = 4
-NOTE_EVERY_MS = 60_000
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -58,7 +57,7 @@ class State:
     handshakes_failed: int = 0
     last_failure: tuple[str, str] | None = None  # (address, reason)
 
-    noted: dict[tuple[str, NodeId], int] = attrs.Factory(dict)  # ms till it isn't noted again
+    noted: OnceAMinute = attrs.Factory(OnceAMinute)
     ready: ClusterReady = attrs.Factory(ClusterReady)
     view: ClusterView | None = None  # None: to be made anew
     is_view_due: bool = True
@@ -89,12 +88,8 @@ class State:
 
     def note_rarely(self, level: str, event: str, node: NodeId, **facts: object) -> None:
         """Tell the log of what a peer can cause as often as it likes: at most once a minute of each."""
-        if self.now_ms < self.noted.get((event, node), 0):
-            return
-        if len(self.noted) >= PEERS_MAX:
-            self.noted.clear()
-        self.noted[event, node] = self.now_ms + NOTE_EVERY_MS
-        self.note(level, event, id=node, **facts)
+        if self.noted.allows(event, node, self.now_ms):
+            self.note(level, event, id=node, **facts)
 
     def hear_of(self, node: NodeId) -> None:
         """A peer tells of a node that isn't known here; over the bound it is as not told."""

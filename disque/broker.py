@@ -19,7 +19,7 @@ except ImportError as error:
     ) from error
 from cluster.errors import RemoteProtocolError
 from cluster.nodeid import NodeId, node_id_from_bytes
-from cluster.ready import ConnId, Dial, DialId, Identity, Note
+from cluster.ready import ConnId, Dial, DialId, Identity, Note, OnceAMinute
 from disque.core import wire
 from disque.core.commands import Command
 from disque.core.engine import Engine
@@ -27,9 +27,6 @@ from disque.core.flushing import inherit
 from disque.core.limits import Limits
 from disque.core.messages import WITH_BODY, Message
 from disque.core.ready import ClientId, Delivery, NilArray, Paged, Ready, Record, Reply
-
-_COMPLAIN_MS = 60_000
-_COMPLAINED_MAX = 1_000
 
 
 @attrs.frozen
@@ -77,7 +74,7 @@ class Broker:
         self._now_ms = now_ms
         self.engine = self._new_engine()
         self._notes: list[Note] = []
-        self._complained: dict[NodeId, int] = {}  # of a peer: ms till which it isn't noted again
+        self._noted = OnceAMinute()
         self._frozen_at_ms: int | None = None  # not None: only membership lives
         self._returning: Iterator[None] | None = None  # what is left of `come_back`; the same then
 
@@ -192,13 +189,9 @@ class Broker:
     def _complain(self, peer: NodeId, refused: list[str]) -> None:
         """A peer said what no node of ours would: counted, and noted at most once a minute."""
         self.engine.state.counts.bad_payloads += 1
-        if self._now_ms < self._complained.get(peer, 0):
-            return
-        if len(self._complained) >= _COMPLAINED_MAX:
-            self._complained.clear()
-        self._complained[peer] = self._now_ms + _COMPLAIN_MS
-        facts = (("peer", peer), ("error", refused[0]), ("statements", len(refused)))
-        self._notes.append(Note("warning", "bad-payload", facts))
+        if self._noted.allows("bad-payload", peer, self._now_ms):
+            facts = (("peer", peer), ("error", refused[0]), ("statements", len(refused)))
+            self._notes.append(Note("warning", "bad-payload", facts))
 
     def closed(self, conn: ConnId) -> None:
         """A connection has ended."""

@@ -73,6 +73,11 @@ def test_what_a_peer_can_repeat_is_noted_once_a_minute():
         one.frame(ConnId(conn), b"junk")
     assert [note.event for note in one.take_ready().notes] == ["peer_broke_protocol"]
     assert one.statistics().protocol_errors == 10
+    for is_leaving in [True, False] * 20:
+        gossip = messages.Gossip(5, is_leaving, "10.0.0.9", 7711, 49)
+        one.accepted(ConnId(20), identity(B, boot=5), False, "10.0.0.1", "10.0.0.9")
+        one.frame(ConnId(20), messages.encode(messages.Ping(gossip)))
+    assert [note.event for note in one.take_ready().notes] == ["peer_leaving", "peer_stays"]
     one.advance(START_MS + 60_000)
     one.accepted(ConnId(30), identity(B, boot=5), False, "10.0.0.1", "10.0.0.9")
     one.frame(ConnId(30), b"junk")
