@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 NAME_BYTES_SHOWN = 128  # of an unknown name or option, in the error that says so
-WORDS_MAX = 10_000  # of a command but those about as many jobs or topics as you like, which go piece by piece
+ARGUMENTS_MAX = (
+    10_000  # but of those about as many jobs or topics as you like, which go piece by piece
+)
 _OF_MANY = frozenset(
     b"ackjob fastack deljob enqueue nack dequeue revive canceljob waitjob "
     b"subscribe psubscribe unsubscribe punsubscribe pubsub".split()
@@ -53,8 +55,9 @@ def find_command(words: list[bytes], renames: Mapping[bytes, bytes] | None = Non
     count, arity = len(words), spec.arity
     if count != arity and (arity > 0 or count < -arity):
         raise wrong_count(spec.name)
-    if count > WORDS_MAX and spec.name not in _OF_MANY:
-        raise wrong_count(spec.name)
+    if count > ARGUMENTS_MAX + 1 and spec.name not in _OF_MANY:
+        text = f"too many arguments for '{spec.text}' command, at most {ARGUMENTS_MAX}"
+        raise CommandError(text)
     return spec
 
 
