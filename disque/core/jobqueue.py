@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections import OrderedDict
 from collections.abc import Collection, Iterator
-from itertools import chain
+from itertools import chain, islice
 from typing import Final, TypeAlias
 
 import attrs
@@ -50,10 +50,6 @@ class SortedPages:
     def __iter__(self) -> Iterator[Job]:
         for page in self._pages:
             yield from page
-
-    def __reversed__(self) -> Iterator[Job]:
-        for page in reversed(self._pages):
-            yield from reversed(page)
 
     def add(self, job: Job) -> None:
         """Insert a job that isn't there yet."""
@@ -100,6 +96,13 @@ class SortedPages:
     def first(self) -> Job | None:
         """The next job, None if there is none."""
         return self._pages[0][0] if self._pages else None
+
+    def behind(self, skip: int, *, is_reversed: bool = False) -> Iterator[Job]:
+        """The jobs behind the first so many, from either end; those are skipped a page at a time."""
+        for page in reversed(self._pages) if is_reversed else self._pages:
+            if skip < len(page):
+                yield from islice(reversed(page) if is_reversed else page, skip, None)
+            skip = max(skip - len(page), 0)
 
     def starting_at(self, place: Place) -> Iterator[Job]:
         """The jobs at this place and behind it, in order."""

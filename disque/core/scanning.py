@@ -34,9 +34,8 @@ def queue_peek(state: State, client: ClientId, command: cmd.QPeek) -> None:
     found: list[Reply] = []
     size = 0
     if queue is not None:
-        jobs = iter(queue.jobs) if command.count > 0 else reversed(queue.jobs)
-        end = command.skip + abs(command.count)
-        for job in islice(jobs, command.skip, end):
+        jobs = queue.jobs.behind(command.skip, is_reversed=command.count < 0)
+        for job in islice(jobs, abs(command.count)):
             found.append([queue.name, job.id, job.body])
             size += body_size(job)
             if size >= state.limits.answer_bytes_max:

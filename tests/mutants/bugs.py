@@ -225,7 +225,7 @@ def delay_is_nothing(state: State, job: Job) -> bool:
 
 def last_in_first_out(state: State, queue: JobQueue) -> Job | None:
     """The newest job of a queue goes first."""
-    return next(reversed(queue.jobs), None)
+    return next(queue.jobs.behind(0, is_reversed=True), None)
 
 
 def no_limit(job: Job) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Never
 
 import pytest
 from hypothesis import given, settings
@@ -47,7 +48,7 @@ def test_pages_equal_a_sorted_list(plan: list[tuple[str, Job]]) -> None:
             assert pages.first() is model[0]
             pages.remove(model.pop(0))
         assert list(pages) == model
-        assert list(reversed(pages)) == model[::-1]
+        assert list(pages.behind(0, is_reversed=True)) == model[::-1]
         assert len(pages) == len(model)
 
 
@@ -66,11 +67,31 @@ def test_thousands_of_keys_cross_many_pages(seed: int) -> None:
     assert list(pages) == model
     for at in (0, 1, 499, 998, 999):
         assert list(pages.starting_at(place_of(model[at]))) == model[at:]
+        assert list(pages.behind(at)) == model[at:]
+        assert list(pages.behind(at, is_reversed=True)) == model[::-1][at:]
+    assert list(pages.behind(1_000)) == []
     assert list(pages.starting_at((10, 0, JobId(b"")))) == []
     for one in model[:500]:
         assert pages.first() is one
         pages.remove(one)
-    assert list(reversed(pages)) == model[:499:-1]
+    assert list(pages.behind(0, is_reversed=True)) == model[:499:-1]
+
+
+@pytest.mark.patches
+def test_what_is_skipped_is_not_walked_over() -> None:
+    class Untouched(list[Job]):
+        def __iter__(self) -> Never:
+            raise AssertionError("walked over")
+
+        __reversed__ = __iter__
+
+    pages = SortedPages()
+    for number in range(2_000):
+        pages.add(job(4, number))
+    assert len(pages._pages) > 4
+    pages._pages[2:-2] = map(Untouched, pages._pages[2:-2])
+    assert next(pages.behind(1_999)) == job(4, 1_999)
+    assert next(pages.behind(1_999, is_reversed=True)) == job(4, 0)
 
 
 def test_high_priority_first_then_age_then_id() -> None:
