@@ -44,7 +44,7 @@ from disque.server.directives import (
     YesNo,
     without_brackets,
 )
-from disque.server.table import COMMANDS
+from disque.server.table import COMMANDS, NAME_BYTES_SHOWN
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -306,20 +306,26 @@ class Config:
         """
         directive = DIRECTIVES.get(name.lower())
         if directive is None or not directive.is_settable:
-            raise CommandError(f"Unsupported CONFIG parameter: {name}")
+            raise CommandError(f"Unsupported CONFIG parameter: {name[:NAME_BYTES_SHOWN]}")
         words = [text] if directive.kind.words_max == 1 else text.split()
         try:
             if not 0 < len(words) <= directive.kind.words_max:
                 raise ValueError
             value: object = directive.kind.parse(words, is_live=True)
         except ValueError:
-            text = f"Invalid argument '{text}' for CONFIG SET '{name}'"
+            text = f"Invalid argument '{text[:NAME_BYTES_SHOWN]}' for CONFIG SET '{name}'"
             raise CommandError(text) from None
         if directive.name == "dir" and (trouble := _folder_trouble(str(value))):
             raise CommandError(f"Changing directory: {trouble}")
-        if value == getattr(self, directive.attribute):
+        old = getattr(self, directive.attribute)
+        if value == old:
             return None
         setattr(self, directive.attribute, value)
+        try:
+            self._check_page()  # of what `check` looks at, all that may change
+        except ConfigError as error:
+            setattr(self, directive.attribute, old)
+            raise CommandError(str(error)) from None
         self.kept_outside.discard(directive.name)
         if directive.name == "requirepass":
             self.requirepass_file = ""

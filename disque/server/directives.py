@@ -35,6 +35,7 @@ _UNITS = {
 }
 _MEMORY = re.compile(r"(\d{1,19})([a-z]{0,2})")
 _INT_MAX = (1 << 31) - 1
+_PATH_BYTES_MAX = 4_096  # the system's
 
 
 class Kind(Protocol):
@@ -245,7 +246,10 @@ class FilePath:
 
     def parse(self, words: Sequence[str], *, is_live: bool) -> str:  # noqa: ARG002
         """The absolute path, "" for none. Whether it exists is the owner's to find out."""
-        return str(Path(words[0]).resolve()) if words[0] else ""
+        path = str(Path(words[0]).resolve()) if words[0] else ""
+        if len(_raw(path)) > _PATH_BYTES_MAX:
+            raise ValueError(f"must have at most {_PATH_BYTES_MAX} bytes")
+        return path
 
     def show(self, value: str) -> str:
         """The absolute path."""

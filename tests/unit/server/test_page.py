@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from disque.errors import ConfigError
+from disque.errors import CommandError, ConfigError
 from disque.server.config import Config
 from disque.server.configfile import load
 
@@ -80,6 +80,25 @@ def test_what_cannot_be_is_told(flags: tuple[str, ...], complaint: str) -> None:
     with pytest.raises(ConfigError) as raised:
         configured(*flags)
     assert complaint in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("flags", "name", "text", "complaint"),
+    [
+        (("--http-bind", "*"), "requirepass", "", "http-bind * needs requirepass"),
+        (("--http-bind", "*"), "tls-only", "yes", "tls-only with http-bind needs http-tls"),
+        (("--http-tls", "yes"), "tls-cert-file", "", "http-tls needs tls-cert-file"),
+    ],
+)
+def test_config_set_makes_nothing_that_a_start_would_refuse(
+    flags: tuple[str, ...], name: str, text: str, complaint: str
+) -> None:
+    config = configured(*flags, "--requirepass", "x", "--tls-cert-file", "cert.pem")
+    before = config.get(name)
+    with pytest.raises(CommandError) as refused:
+        config.set(name, text)
+    assert str(refused.value).startswith(complaint)
+    assert config.get(name) == before
 
 
 def test_the_environment_sets_it_too() -> None:
