@@ -22,11 +22,19 @@ FLEXIBLE_MIN = 10  # columns that are left of a column that is cut
 GAP = 2  # between columns
 
 
+class Output(Console):
+    """A console that leaves it to `main` what a reader means who has gone; Rich's own ends with 1."""
+
+    def on_broken_pipe(self) -> None:
+        """Rich calls it where it caught the error."""
+        raise BrokenPipeError
+
+
 def console(*, is_error: bool = False) -> Console:
     """A console for standard output, or standard error."""
     file = sys.stderr if is_error else sys.stdout
     width = None if file.isatty() else PIPE_COLUMNS
-    return Console(file=file, width=width, highlight=False, markup=False, emoji=False)
+    return Output(file=file, width=width, highlight=False, markup=False, emoji=False)
 
 
 def show_table(

@@ -214,10 +214,11 @@ def test_messages_of_a_topic_come_as_they_are_published(
     assert process.wait(WAIT_S) == 130
 
 
+@pytest.mark.parametrize("words", [("-r", "-1", "PING", "x" * 4096), ("top", "-i", "0.1")])
 def test_reader_that_goes_away_is_no_complaint(
-    lone: Node, spawn_tool: Callable[..., subprocess.Popen[bytes]]
+    lone: Node, spawn_tool: Callable[..., subprocess.Popen[bytes]], words: tuple[str, ...]
 ) -> None:
-    process = spawn_tool("-p", str(lone.port), "-r", "-1", "PING", "x" * 4096)
+    process = spawn_tool("-p", str(lone.port), *words)
     assert process.stdout is not None
     assert process.stderr is not None
     process.stdout.readline()
