@@ -69,7 +69,7 @@ from disque.core.job import Job, JobState
 from disque.core.jobid import JobId
 from disque.core.jobqueue import JobQueue
 from disque.core.limits import Limits
-from disque.core.passes import Chore, Pager, Trash
+from disque.core.passes import Chore, Pager, QueueSweep, Trash
 from disque.core.ready import (
     BASE_KINDS,
     ClientId,
@@ -123,7 +123,7 @@ class Engine:
             started_at=now_ms,
         )
         self._is_restored = False  # and no time has passed since
-        self._queue_sweep = _QueueSweep()
+        self._queue_sweep = QueueSweep()
         wake(self.state, self._queue_sweep, now_ms + limits.queue_sweep_ms)
         self._see(view)
 
@@ -364,15 +364,7 @@ class Engine:
             repair.note_new(state)
 
 
-class _QueueSweep:
-    """Frees idle queues, and what others no longer need, some at a time (reference 5.4)."""
-
-    def __init__(self) -> None:
-        self.wake_at: int | None = None
-        self.names: list[bytes] = []
-
-
-def _queue_sweep_due(state: State, sweep: _QueueSweep) -> None:
+def _queue_sweep_due(state: State, sweep: QueueSweep) -> None:
     limits, now = state.limits, state.now_ms
     if not sweep.names:
         sweep.names = list(state.queues)
@@ -596,5 +588,5 @@ _DUE: Mapping[type[Any], Callable[[State, Any], None]] = {
     Returning: returning.returning_due,
     Inquiry: asking.inquiry_due,
     Tie: requeue.tie_due,
-    _QueueSweep: _queue_sweep_due,
+    QueueSweep: _queue_sweep_due,
 }
