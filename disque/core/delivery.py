@@ -243,11 +243,16 @@ def record_lease(state: State, job: Job) -> None:
 
 
 def _spend(state: State, job: Job) -> None:
-    """RETRY 0: handed out once, never again; what stays serves SHOW and ACKJOB and may be evicted."""
+    """RETRY 0: handed out once, never again."""
     record(state, "dispatch", job.id, 1, is_urgent=True)
     job.is_kept_out = True
     set_role(state, job, DELIVERED)
     free_body(state, job)
+    keep_spent(state, job)
+
+
+def keep_spent(state: State, job: Job) -> None:
+    """RETRY 0 that nobody gets any more: it serves SHOW and ACKJOB and may be evicted."""
     state.spent[job.id] = job
     if len(state.spent) > state.limits.spent_max:
         drop(state, next(iter(state.spent.values())))

@@ -15,7 +15,7 @@ from disque.core.ending import collect, is_settled
 from disque.core.federation import ask_newcomers
 from disque.core.job import Job, JobState
 from disque.core.jobid import JobId
-from disque.core.moves import moves_peer_back
+from disque.core.moves import moves_peer_back, moves_peer_forgotten
 from disque.core.replication import adds_review
 from disque.core.state import (
     GetWait,
@@ -75,6 +75,8 @@ def view_changed(state: State, view: ClusterView) -> None:
             _begin_walk(state, peer_of(state, node), said)
         ask_newcomers(state, newcomers)
     new_forgotten = view.forgotten - before.forgotten
+    for node in [node for node in state.peers if node in new_forgotten]:
+        _drop_peer(state, state.peers.pop(node))
     if lost or new_forgotten or (has_reached_more and state.now_ms < reach_deadline(state)):
         _start_sweep(state, frozenset(lost), list(state.jobs) if said is None else said[0])
     if view.is_leaving:
@@ -94,6 +96,13 @@ def _peer_back(state: State, peer: Peer) -> None:
     send(state, (peer.id,), msg.Heal(state.boot, peer.heal_number))
     for name, (stamp, node, flags) in state.pauses.items():
         send(state, (peer.id,), msg.Pause(name, stamp, node, flags))
+
+
+def _drop_peer(state: State, peer: Peer) -> None:
+    """A forgotten node isn't dealt with any more; what was under way with it ends."""
+    moves_peer_forgotten(state, peer)
+    if peer.walk is not None:
+        state.agenda.cancel(peer.walk)
 
 
 def on_heal(state: State, peer_id: NodeId, said: msg.Heal) -> None:

@@ -18,7 +18,15 @@ from disque.core.copies import (
     shift,
     take_out,
 )
-from disque.core.delivery import count_import, drop, finish_add, is_paused_in, start
+from disque.core.delivery import (
+    count_import,
+    drop,
+    end_wait,
+    finish_add,
+    is_paused_in,
+    keep_spent,
+    start,
+)
 from disque.core.job import Event, Job, JobState, Role
 from disque.core.sharing import intern_spec
 from disque.core.state import (
@@ -26,6 +34,7 @@ from disque.core.state import (
     OpenMove,
     Peer,
     State,
+    fail,
     peer_of,
     record,
     send,
@@ -33,6 +42,7 @@ from disque.core.state import (
 )
 from disque.core.willing import is_willing
 
+_LOST = "The node that the job was handed to is gone with all it knew: nobody can tell whether it was delivered"
 _BOOTS_MAX = 8  # pairs of boots, ours and a source's, whose numbers are remembered
 
 
@@ -207,10 +217,26 @@ def moves_due(state: State, peer: Peer) -> None:
 
 def moves_peer_back(state: State, peer: Peer) -> None:
     """The peer can be reached again: ask at once; of a boot that is gone for good no answer can come (B6.6)."""
-    for key in [key for key in peer.moves if key[1] < peer.since]:
-        move = peer.moves.pop(key)
-        state.counts.moves_in_doubt += 1
-        if state.jobs.get(move.job.id) is move.job and move.job.state is JobState.MOVING:
-            state.spent[move.job.id] = move.job
+    _give_up(state, peer, [key for key in peer.moves if key[1] < peer.since])
     peer.move_round = 0
     moves_due(state, peer)
+
+
+def moves_peer_forgotten(state: State, peer: Peer) -> None:
+    """The peer is forgotten: it is asked nothing more, and answers nothing (M16)."""
+    state.agenda.cancel(peer)
+    _give_up(state, peer, list(peer.moves))
+
+
+def _give_up(state: State, peer: Peer, keys: list[tuple[int, int, int]]) -> None:
+    """Nobody will ever tell what became of these moves: their jobs are in doubt till they expire (B6.6)."""
+    for key in keys:
+        job = peer.moves.pop(key).job
+        state.counts.moves_in_doubt += 1
+        if state.jobs.get(job.id) is not job or job.state is not JobState.MOVING:
+            continue
+        wait = state.adding.get(job.id)
+        if wait is not None:
+            end_wait(state, wait)
+            fail(state, wait.client, "NOREPL", _LOST)
+        keep_spent(state, job)

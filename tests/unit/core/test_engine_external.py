@@ -386,6 +386,29 @@ def test_a_job_that_comes_back_before_its_move_was_confirmed_was_taken() -> None
 
 
 @WHYS
+@pytest.mark.parametrize("is_forgotten", [True, False])
+def test_a_move_that_nobody_can_tell_of_any_more_is_norepl_at_once(
+    why: str, *, is_forgotten: bool
+) -> None:
+    """B6.6, S14: what may be evicted from now on mustn't be waited for."""
+    node = outside(why)
+    node.state.limits = attrs.evolve(node.state.limits, spent_max=1)
+    for client in (ME, OTHER):
+        node.do(once(), client=client)
+    leaving = (A,) if why == "leaving" else ()
+    if is_forgotten:
+        node.see(view(leaving=leaving, forgotten=(B, C)))
+    else:
+        node.see(view(up=(B, C), leaving=leaving, boots={B: BOOT + 1, C: BOOT + 1}))
+    for client in (ME, OTHER):
+        (answer,) = node.answers(client)
+        assert isinstance(answer, Failure)
+        assert answer.code == "NOREPL"
+    assert node.engine.statistics().moves_in_doubt == 2
+    assert len(node.state.jobs) == len(node.state.spent) == 1
+
+
+@WHYS
 def test_a_disconnect_while_the_move_flies_tells_the_receiver(why: str) -> None:
     """Finding 8: S3."""
     node = outside(why)

@@ -307,6 +307,16 @@ def test_queued_at_a_node_that_failed_restarted_or_was_forgotten_is_void(change:
     assert state_name(node, job_id(1)) == "queued"
 
 
+def test_a_walk_to_a_node_that_is_forgotten_is_no_longer_kept() -> None:
+    """It holds every id that was here."""
+    node = Node(view(up=(B, C)))
+    node.see(view(cut=(B, C)))
+    node.see(view(up=(B, C)))
+    node.see(view(up=(C,), forgotten=(B,)))
+    assert list(node.state.peers) == [C]
+    node.advance(60_000)
+
+
 def test_a_link_that_just_broke_leaves_jobs_where_they_are() -> None:
     node = Node(UP)
     node.hear(B, copy(job_id(1), A, B), msg.Queued(job_id(1), facts(A, B, is_queued=True)))
