@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from cluster.peer import Meeting, Peer
     from cluster.state import State
 
-DRAINED_TOLD_MAX = 100  # in one message
-
 
 def dial(
     state: State,
@@ -76,6 +74,7 @@ def compose_gossip(state: State, receiver: Peer, *, is_new_link: bool = False) -
     """What a PING or PONG to `receiver` says."""
     own = state.identity
     forgotten, state.tombstone_cursor = gossip.take_turns(state.tombstones, state.tombstone_cursor)
+    drained, state.drained_cursor = gossip.take_turns(state.drained_told, state.drained_cursor)
     return Gossip(
         boot=own.boot,
         is_leaving=state.is_leaving,
@@ -87,6 +86,6 @@ def compose_gossip(state: State, receiver: Peer, *, is_new_link: bool = False) -
         ),
         forgotten=forgotten,
         has_left=state.has_left,
-        drained=tuple(sorted(state.drained)[:DRAINED_TOLD_MAX]),
+        drained=drained,
         tls_port=own.tls_port,
     )

@@ -505,9 +505,9 @@ class Membership:
         if told.tls_port != teller.tls_port:
             teller.tls_port = told.tls_port
             self._state.changed()
-        self._state.learn_drained(told.drained)
         contacts.announced(self._state, teller, told.host, told.port, told.bus_port)
         forgetting.obey(self._state, teller, told.forgotten)
+        self._state.learn_drained(told.drained)
         for entry in told.entries:
             known = self._state.peers.get(entry.id)
             if known is not None:

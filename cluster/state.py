@@ -47,6 +47,8 @@ class State:
     left_at_ms: int = 0  # when that last changed
     tombstones: list[NodeId] = attrs.Factory(list)  # those to gossip
     tombstone_cursor: int = 0
+    drained_told: list[NodeId] = attrs.Factory(list)  # `drained`, as it is gossiped
+    drained_cursor: int = 0
     forgotten_by: dict[NodeId, None] = attrs.Factory(dict)
     is_called_back: bool = False
 
@@ -122,12 +124,14 @@ class State:
         new = self.forgotten_ids.intersection(nodes) - self.drained
         if new:
             self.drained |= new
+            self.forgotten_changed()
             self.changed(file=True)
 
     def forgotten_changed(self) -> None:
         """Renew what is derived from the tombstones."""
         self.forgotten_ids = frozenset(self.forgotten)
         self.drained &= self.forgotten_ids
+        self.drained_told = sorted(self.drained)
         self.tombstones = [node for node, everywhere in self.forgotten.items() if everywhere]
 
     def own(self) -> roster.Self:

@@ -885,6 +885,18 @@ def test_who_had_handed_everything_over_before_it_was_forgotten_is_known_as_such
     assert nodes[1].membership.view().drained == {left.id}
 
 
+def test_a_newcomer_hears_of_all_who_have_left_however_many_they_are():
+    """They take turns: else an ack of an unknown id would wait there for whom nobody can ask (M14)."""
+    world = World()
+    old, new = world.mesh(2)
+    left = [NodeId(f"{number:040x}") for number in range(250)]
+    world.kill(old)
+    old.disk += "".join(f"forgotten {node} all left\n" for node in left)
+    world.restart(old)
+    world.run(20_000)
+    assert new.membership.view().drained == frozenset(left)
+
+
 def test_who_takes_its_leaving_back_has_not_left():
     world = World()
     nodes = world.mesh(2)
