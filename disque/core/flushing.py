@@ -36,8 +36,7 @@ def flush_all(state: State) -> None:
     record(state, "flush")
     for peer in state.peers.values():
         state.agenda.cancel(peer)
-        peer.moves.clear()
-        peer.moves_in.clear()
+        peer.moves.clear()  # not what was taken in: a source that asks now mustn't hear no (B6.5)
     if state.leaver is not None:
         leaver = state.leaver
         leaver.ids, leaver.kept, leaver.asked, leaver.carried = [], {}, {}, {}

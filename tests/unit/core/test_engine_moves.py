@@ -124,6 +124,17 @@ def test_settled_numbers_are_forgotten() -> None:
     assert list(numbers.taken) == [199]
 
 
+def test_a_job_that_was_taken_before_a_flushall_isnt_given_back() -> None:
+    """S5: it may have been handed out."""
+    node = Node(UP)
+    node.hear(B, move(1))
+    node.get()
+    node.do(cmd.FlushAll())
+    node.hear(B, ask(1), move(1))
+    assert said_of(node) == [(1, True)] * 3
+    assert node.get() == []
+
+
 def test_f6_numbers_of_the_sources_boots_are_kept_apart_whatever_the_view_says() -> None:
     """M17: a restarted source numbers anew, and may be heard before the view knows."""
     node = Node(view(cut=(B,)))
