@@ -18,6 +18,7 @@ from disque.core.copies import (
     others,
     own_word,
     record_facts,
+    set_role,
     tell_others,
 )
 from disque.core.delivery import (
@@ -31,7 +32,7 @@ from disque.core.delivery import (
     obey_lease,
     unqueue,
 )
-from disque.core.job import Job, JobState
+from disque.core.job import Job, JobState, Role
 from disque.core.jobid import JobId
 from disque.core.state import (
     Ask,
@@ -293,7 +294,8 @@ def _end_tie(state: State, job_id: JobId, peer: NodeId) -> None:
 
 
 def _leave_to(state: State, job: Job, peer: NodeId) -> None:
-    """The job is queued at a peer: ask again after RETRY, ever more rarely (B1.5)."""
+    """The job is queued at a peer, which accounts for it: ask again after RETRY, ever more rarely (B1.5)."""
+    set_role(state, job, Role.NONE)
     was_asked = state.asks.pop(job.id, None) is not None
     if job.queued_at != peer:
         job.ask_round = 0

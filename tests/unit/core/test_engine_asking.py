@@ -323,6 +323,17 @@ def test_a_job_handed_out_twice_is_accounted_for_by_the_last_node_alone() -> Non
     assert stat(world)[b"delivered"] == 1
 
 
+def test_a_job_whose_lease_is_over_is_accounted_for_by_the_node_that_queued_it() -> None:
+    world = World.of(A, B, C)
+    for _ in range(6):
+        replicated(world)
+    assert len(world.nodes[A].get(count=6)) == 6
+    world.advance(RETRY_MS + 2_000)
+    told = stat(world)
+    assert (told[b"len"], told[b"delivered"]) == (6, 0)
+    assert had(world, cmd.QLen(b"q"), at=A) != [6]
+
+
 def test_a_delayed_job_held_for_a_leaving_node_is_still_accounted_for() -> None:
     """Who counts a job: one node in a healthy cluster; here the one that got the place in the queue."""
     world = World.of(A, B)
