@@ -174,16 +174,16 @@ def drain_command(settings: Settings, queue: str, timeout: float | None, resume:
         if connection.get(results.global_queue_stats, "QSTAT", name, "GLOBAL") is None:
             raise click.ClickException(f"no node has a queue {shown(name)}")
         before = connection.get(results.word, "PAUSE", name, "state")
-        flags = "all" if before in ("out", "all") else "in"
-        connection.call("PAUSE", name, flags, "BCAST")
+        shut, reopened = ("all", "out") if before in ("out", "all") else ("in", "none")
+        connection.call("PAUSE", name, shut, "BCAST")
         try:
             left = _wait_empty(connection, name, timeout)
         finally:
             if resume:
-                connection.call("PAUSE", name, before, "BCAST")
+                connection.call("PAUSE", name, reopened, "BCAST")
             elif not settings.is_json:
                 note(
-                    f"{shown(name)} stays paused; to let jobs in: disque PAUSE {shown(name)} {before} BCAST"
+                    f"{shown(name)} stays paused; to let jobs in: disque PAUSE {shown(name)} {reopened} BCAST"
                 )
         if settings.is_json:
             say_json({"queue": name, "left": left, "is_paused": not resume})

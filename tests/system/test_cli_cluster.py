@@ -269,8 +269,8 @@ def test_drain_keeps_new_jobs_out_and_waits_for_the_last_one(
     out, err = process.communicate(timeout=20)
     assert process.returncode == 0, err
     assert json.loads(out) == {"queue": "drain", "left": 0, "is_paused": False}
-    # Resumed to what was before: the first drain's pause.
-    assert b.call("PAUSE", "drain", "state") == "in"
+    # Not to what was before, which was the first drain's pause.
+    assert b.call("PAUSE", "drain", "state") == "none"
 
 
 def test_top_in_a_pipe_gives_pictures(shared: Cluster, tool: Tool) -> None:
