@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterator
+from itertools import groupby
 from pathlib import Path
 
 import attrs
@@ -45,6 +46,16 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert other.exists(), f"{name_of(page)}: {target} isn't there"
         if anchor:
             assert anchor in anchors(other), f"{name_of(page)}: no heading for {target}"
+
+
+@pytest.mark.parametrize("page", [*pages(), *ROOT.glob("*.md")], ids=name_of)
+def test_tables_have_a_head_and_rows_as_wide(page: Path) -> None:
+    """A blank line in a table makes text of what is below."""
+    for is_table, lines in groupby(prose(page).splitlines(), key=lambda line: line[:1] == "|"):
+        rows = list(lines) if is_table else []
+        widths = {re.sub(r"\\\||`[^`]*`", "", row).count("|") for row in rows}
+        assert len(widths) <= 1, f"{name_of(page)}: {rows}"
+        assert not rows or set(rows[1]) <= set("|-: "), f"{name_of(page)}: no head: {rows}"
 
 
 def test_every_page_is_reached_from_the_index() -> None:
