@@ -92,13 +92,19 @@ class Broker:
     # Time
 
     def advance(self, now_ms: int) -> None:
-        """Time has come to now_ms."""
-        self._now_ms = max(self._now_ms, now_ms)
-        self.membership.advance(self._now_ms)
+        """Time has come to now_ms; fires what is due."""
+        self.tell_time(now_ms)
         if self._returning is not None:
             self._go_on_returning()
         elif self._frozen_at_ms is None:
             self.engine.advance(self._now_ms)
+
+    def tell_time(self, now_ms: int) -> None:
+        """The same before an input: jobs' timers, which may be very many, wait for the next `advance`."""
+        self._now_ms = max(self._now_ms, now_ms)
+        self.membership.advance(self._now_ms)
+        if self._returning is None and self._frozen_at_ms is None:
+            self.engine.tell_time(self._now_ms)
 
     def next_wakeup_ms(self) -> int | None:
         """ms at which `advance` should be called again; None: not before another input."""

@@ -138,13 +138,18 @@ class Engine:
             end_dummies(state)
         publishing.topics_view_changed(state, before)
 
-    def advance(self, now_ms: int) -> None:
-        """Time has come to now_ms; fires what is due, at most `wakeups_a_turn` timers. Never goes back."""
+    def tell_time(self, now_ms: int) -> None:
+        """Time has come to now_ms, and nothing fires yet. Never goes back."""
         state = self.state
         state.now_ms = max(state.now_ms, now_ms)
         if self._is_restored:
             self._is_restored = False
             state.started_at = state.now_ms  # to read the log may have taken long
+
+    def advance(self, now_ms: int) -> None:
+        """As `tell_time`, and fires what is due, at most `wakeups_a_turn` timers."""
+        state = self.state
+        self.tell_time(now_ms)
         for _ in range(state.limits.wakeups_a_turn):
             item = state.agenda.pop_due(state.now_ms)
             if item is None:

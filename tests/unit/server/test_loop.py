@@ -14,7 +14,7 @@ import trio.testing
 from cluster.bus import BusFigures
 from cluster.ready import ConnId
 from disque.core.ready import ClientId
-from disque.server.loop import NullLog
+from disque.server.loop import FIRE_MS, NullLog
 from disque.server.table import COMMANDS
 from tests.unit.server.world import running
 
@@ -173,6 +173,27 @@ async def test_timer_set_without_a_turn_is_kept() -> None:
     async with running() as world:
         peer = world.connect()
         await peer.ask(b"GETJOB TIMEOUT 30 FROM q\r\n", b"*-1\r\n")
+
+
+async def test_timers_fire_in_turns_and_seldom_for_inputs_that_take_none() -> None:
+    async with running() as world:
+        fired: list[int] = []
+        turns, advance = world.turns, world.broker.advance
+
+        def count(now_ms: int) -> None:
+            fired.append(now_ms)
+            advance(now_ms)
+
+        world.broker.advance = count  # type: ignore[method-assign]
+        began_ms = turns.clock.now_ms()
+        for _ in range(500):
+            turns.open()
+            turns.finish()
+        assert len(fired) <= 1 + (turns.clock.now_ms() - began_ms) // FIRE_MS
+        before = len(fired)
+        turns.wake()
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(fired) > before, "a turn fires them all the same"
 
 
 async def test_administrative_reply_waits_until_the_node_table_is_stored() -> None:
