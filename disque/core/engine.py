@@ -28,6 +28,7 @@ from disque.core import (
     flushing,
     handling,
     healing,
+    idle,
     inquiries,
     introspection,
     leaving,
@@ -51,10 +52,8 @@ from disque.core.delivery import (
     drop,
     end_get,
     end_wait,
-    free,
     get_jobs,
     get_timed_out,
-    is_unused,
 )
 from disque.core.ending import (
     collect,
@@ -69,7 +68,7 @@ from disque.core.job import Job, JobState
 from disque.core.jobid import JobId
 from disque.core.jobqueue import JobQueue
 from disque.core.limits import Limits
-from disque.core.passes import Chore, Pager, QueueSweep, Trash
+from disque.core.passes import Chore, Pager, Trash
 from disque.core.ready import (
     BASE_KINDS,
     ClientId,
@@ -123,7 +122,7 @@ class Engine:
             started_at=now_ms,
         )
         self._is_restored = False  # and no time has passed since
-        self._queue_sweep = QueueSweep()
+        self._queue_sweep = idle.QueueSweep()
         wake(self.state, self._queue_sweep, now_ms + limits.queue_sweep_ms)
         self._see(view)
 
@@ -369,30 +368,6 @@ class Engine:
             repair.note_new(state)
 
 
-def _queue_sweep_due(state: State, sweep: QueueSweep) -> None:
-    limits, now = state.limits, state.now_ms
-    if not sweep.names:
-        sweep.names = list(state.queues)
-    for name in sweep.names[-limits.queue_sweep_count :]:
-        queue = state.queues.get(name)
-        if queue is not None and _is_idle(state, queue):
-            free(state, queue)
-        elif queue is not None:
-            queue.shrink()
-    del sweep.names[-limits.queue_sweep_count :]
-    wake(state, sweep, now + (limits.queue_slice_ms if sweep.names else limits.queue_sweep_ms))
-
-
-def _is_idle(state: State, queue: JobQueue) -> bool:
-    now = state.now_ms
-    if not is_unused(state, queue):
-        return False
-    exchange = queue.exchange
-    if exchange is not None and any(until > now for _, until in exchange.wanted.values()):
-        return False
-    return now - queue.accessed_at >= memory.queue_idle_ms(state)
-
-
 def _job_due(state: State, job: Job) -> None:
     if job.is_done:
         done_due(state, job)
@@ -593,5 +568,5 @@ _DUE: Mapping[type[Any], Callable[[State, Any], None]] = {
     Returning: returning.returning_due,
     Inquiry: asking.inquiry_due,
     Tie: requeue.tie_due,
-    QueueSweep: _queue_sweep_due,
+    idle.QueueSweep: idle.queue_sweep_due,
 }

@@ -33,11 +33,3 @@ class Pager:
 
     ids: list[JobId] = attrs.Factory(list)
     wake_at: int | None = None
-
-
-@attrs.define(eq=False)
-class QueueSweep:
-    """Frees idle queues, and what others no longer need, some at a time (reference 5.4)."""
-
-    names: list[bytes] = attrs.Factory(list)
-    wake_at: int | None = None

@@ -1,0 +1,41 @@
+"""Queues in which nothing happens any more are forgotten, some at a time, till they are used again (reference 5.4)."""
+
+from __future__ import annotations
+
+from disque.core import memory
+from disque.core.delivery import free, is_unused
+from disque.core.jobqueue import JobQueue
+from disque.core.state import State, wake
+
+
+class QueueSweep:
+    """Frees idle queues, and what others no longer need."""
+
+    def __init__(self) -> None:
+        self.wake_at: int | None = None
+        self.names: list[bytes] = []
+
+
+def queue_sweep_due(state: State, sweep: QueueSweep) -> None:
+    """One bounded step of a look at all queues, or the next look."""
+    limits, now = state.limits, state.now_ms
+    if not sweep.names:
+        sweep.names = list(state.queues)
+    for name in sweep.names[-limits.queue_sweep_count :]:
+        queue = state.queues.get(name)
+        if queue is not None and _is_idle(state, queue):
+            free(state, queue)
+        elif queue is not None:
+            queue.shrink()
+    del sweep.names[-limits.queue_sweep_count :]
+    wake(state, sweep, now + (limits.queue_slice_ms if sweep.names else limits.queue_sweep_ms))
+
+
+def _is_idle(state: State, queue: JobQueue) -> bool:
+    now = state.now_ms
+    if not is_unused(state, queue):
+        return False
+    exchange = queue.exchange
+    if exchange is not None and any(until > now for _, until in exchange.wanted.values()):
+        return False
+    return now - queue.accessed_at >= memory.queue_idle_ms(state)
