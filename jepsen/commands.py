@@ -44,6 +44,8 @@ BY_ID: Final = {
     "revive": "REVIVE",
     "working": "WORKING",
 }
+# How a line ends that breaks such a promise: the job may have been added before the node failed (MISCONF).
+NOBODY_KNOWS: Final = "isn't known"
 ANSWER_MS: Final = 2_500  # for commands without a time-out of their own
 GRACE_MS: Final = 1_500  # beyond a command's own time-out
 
@@ -86,7 +88,8 @@ def result_of(f: str, reply: Any, run: str) -> dict[str, Any]:
 
 def outcome_of_error(line: str) -> str:
     """FAIL if this error reply promises that nothing happened, else INFO."""
-    return FAIL if line.partition(" ")[0] in NOTHING_HAPPENED else INFO
+    is_known = line.partition(" ")[0] in NOTHING_HAPPENED and not line.endswith(NOBODY_KNOWS)
+    return FAIL if is_known else INFO
 
 
 def outcome_of_trouble(trouble: Trouble) -> str:

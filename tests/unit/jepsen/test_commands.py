@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from disque.server.clients import UNKNOWN_OUTCOME, UNWRITTEN
 from jepsen import bodies, commands
 from jepsen.history import FAIL, INFO
 from jepsen.resp import Trouble
@@ -124,6 +125,8 @@ def test_no_delivery_is_an_empty_list() -> None:
         ("PAUSED Queue paused in input", FAIL),
         ("LEAVING This node is leaving", FAIL),
         ("NOJOB Job not known", FAIL),
+        ("MISCONF Errors writing to the AOF file: No space left on device", FAIL),
+        (f"MISCONF {UNWRITTEN}: No space left on device{UNKNOWN_OUTCOME}", INFO),
         ("BADID Invalid Job ID format.", FAIL),
     ],
 )
