@@ -123,12 +123,17 @@ class Broker:
         self._frozen_at_ms = self._now_ms
 
     def thaw(self) -> None:
-        """Records can be stored again. Messages that waited longer than a link lets them are as lost on the way."""
+        """Records can be stored again. Messages that waited longer than a link lets them are as lost on the way.
+
+        What peers said meanwhile is: both say again what they know.
+        """
         if self._frozen_at_ms is None:
             return
         if self._now_ms - self._frozen_at_ms > self.settings.limits.link_wait_max_ms:
             self.engine.drop_messages()
         self._frozen_at_ms = None
+        self._pass_view_on()
+        self.engine.heal()
 
     # Clients
 

@@ -331,6 +331,11 @@ class Engine:
         for each in (state.ready.messages, state.batch_of, state.said_in):
             each.clear()
 
+    def heal(self) -> None:
+        """Messages were lost although links stood: all that can be reached are healed with (B4.1)."""
+        healing.heal_with(self.state, self.state.up)
+        self._settle()
+
     def statistics(self) -> introspection.Statistics:
         """The figures of INFO."""
         return introspection.statistics(self.state)

@@ -6,6 +6,8 @@ nothing remembers where clients wait and gives the next job at once, so that no 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from cluster.nodeid import NodeId
 from disque.core import messages as msg
 from disque.core.copies import (
@@ -137,7 +139,7 @@ def _next_adhoc(state: State, exchange: Exchange) -> int:
     return exchange.adhoc_at + min(delay, limits.needjobs_adhoc_max_ms)
 
 
-def ask_newcomers(state: State, nodes: list[NodeId]) -> None:
+def ask_newcomers(state: State, nodes: Sequence[NodeId]) -> None:
     """Nodes that just became reachable haven't heard what is waited for here."""
     if not state.getting:
         return

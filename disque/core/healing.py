@@ -6,6 +6,8 @@ receiver no answer.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from cluster.nodeid import NodeId
 from cluster.view import ClusterView
 from disque.core import messages as msg
@@ -68,17 +70,12 @@ def view_changed(state: State, view: ClusterView) -> None:
             peer.boot, peer.since = max(peer.boot, member.boot), member.since
         if is_restarted or node not in was_up:
             newcomers.append(node)
-            _peer_back(state, peer)
-    said = _ids_to_say(state) if newcomers else None  # once for all: a million ids take some 20 ms
-    if said is not None:
-        for node in newcomers:
-            _begin_walk(state, peer_of(state, node), said)
-        ask_newcomers(state, newcomers)
+    heal_with(state, newcomers)
     new_forgotten = view.forgotten - before.forgotten
     for node in [node for node in state.peers if node in new_forgotten]:
         _drop_peer(state, state.peers.pop(node))
     if lost or new_forgotten or (has_reached_more and state.now_ms < reach_deadline(state)):
-        _start_sweep(state, frozenset(lost), list(state.jobs) if said is None else said[0])
+        _start_sweep(state, frozenset(lost))
     if view.is_leaving:
         for_each(state, state.getting.values(), _end_get_of_leaver)
     adds_review(state)
@@ -90,12 +87,24 @@ def _end_get_of_leaver(state: State, wait: GetWait) -> None:
         fail(state, wait.client, "LEAVING", LEAVING_TEXT)
 
 
-def _peer_back(state: State, peer: Peer) -> None:
-    moves_peer_back(state, peer)
-    peer.heal_number += 1
-    send(state, (peer.id,), msg.Heal(state.boot, peer.heal_number))
+def heal_with(state: State, nodes: Sequence[NodeId]) -> None:
+    """These peers are back, or weren't heard for a while though links stood: facts are said again both ways (B4.1)."""
+    if not nodes:
+        return
+    said = _ids_to_say(state)  # once for all: a million ids take some 20 ms
+    for node in nodes:
+        peer = peer_of(state, node)
+        moves_peer_back(state, peer)
+        peer.heal_number += 1
+        send(state, (node,), msg.Heal(state.boot, peer.heal_number))
+        _tell_pauses(state, node)
+        _begin_walk(state, peer, said)
+    ask_newcomers(state, nodes)
+
+
+def _tell_pauses(state: State, peer: NodeId) -> None:
     for name, (stamp, node, flags) in state.pauses.items():
-        send(state, (peer.id,), msg.Pause(name, stamp, node, flags))
+        send(state, (peer,), msg.Pause(name, stamp, node, flags))
 
 
 def _drop_peer(state: State, peer: Peer) -> None:
@@ -147,6 +156,8 @@ def walk_due(state: State, walk: Walk) -> None:
     if walk.is_stale:
         walk.is_stale = False
         walk.ids, walk.ends = _ids_to_say(state)
+    if walk.position == 0 and walk.batch_end == 0:
+        _tell_pauses(state, walk.peer)  # once more: who asked for this walk may have missed them
     if walk.position >= len(walk.ids):
         _end_walk(state, walk)
         return
@@ -216,15 +227,15 @@ def on_walked(state: State, peer_id: NodeId, said: msg.Walked) -> None:
         wake(state, walk, state.now_ms)
 
 
-def _start_sweep(state: State, lost: frozenset[NodeId], ids: list[JobId]) -> None:
-    """Look through these jobs for those that lost nodes had queued, or that wait till others are reached.
+def _start_sweep(state: State, lost: frozenset[NodeId]) -> None:
+    """Look through all jobs for those that lost nodes had queued, or that wait till others are reached.
 
     And for ends that a FORGET settles.
     """
     if state.sweep is not None:
         state.agenda.cancel(state.sweep)
         lost |= state.sweep.lost
-    state.sweep = Sweep(ids, lost)
+    state.sweep = Sweep(list(state.jobs), lost)
     wake(state, state.sweep, state.now_ms)
 
 

@@ -67,3 +67,15 @@ def test_messages_older_than_a_link_lets_them_wait_are_dropped() -> None:
         broker.advance(NOW + frozen_ms)
         broker.thaw()
         assert bool(broker.engine.state.ready.messages) is is_kept
+
+
+def test_what_peers_said_meanwhile_is_asked_for_again() -> None:
+    """Links stood, so nothing else would heal what was lost: a pause, a job given to us to queue."""
+    broker = make()
+    frozen = broker.engine.state
+    frozen.up, frozen.up_set = (PEER,), frozenset((PEER,))
+    broker.freeze()
+    broker.advance(NOW + 1_000)
+    broker.thaw()
+    said = [each for to, batch in frozen.ready.messages for each in batch if to == (PEER,)]
+    assert msg.Heal(7, 1) in said

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import attrs
 import pytest
 
 from disque.core import commands as cmd
@@ -20,6 +21,7 @@ from tests.unit.core.builders import (
     C,
     Node,
     World,
+    add_command,
     copy,
     facts,
     job_id,
@@ -315,6 +317,21 @@ def test_a_walk_to_a_node_that_is_forgotten_is_no_longer_kept() -> None:
     node.see(view(up=(C,), forgotten=(B,)))
     assert list(node.state.peers) == [C]
     node.advance(60_000)
+
+
+def test_what_one_side_missed_over_links_that_stand_it_hears_after_heal() -> None:
+    """Jobs, and flags of queues (M18); as after a log that couldn't be written for a while."""
+    world = World.of(A, B)
+    a, b = world.nodes.values()
+    world.lose = lambda _sender, to, _each: to == B
+    a.do(attrs.evolve(add_command(), replicate=2, is_async=True))
+    a.do(cmd.Pause(b"other", 1, is_cluster=True))
+    world.settle()
+    assert (len(b.state.jobs), b.state.pauses) == (0, {})
+    world.lose = None
+    b.engine.heal()
+    world.advance(5_000)
+    assert (len(b.state.jobs), list(b.state.pauses)) == (1, [b"other"])
 
 
 def test_a_link_that_just_broke_leaves_jobs_where_they_are() -> None:
