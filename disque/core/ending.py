@@ -105,12 +105,13 @@ def new_end(
     if holders:
         state.undone[job] = entry
     else:
-        _keep_dummy(state, entry)
+        keep_dummy(state, entry)
     record_end(state, entry)
     return entry
 
 
-def _keep_dummy(state: State, entry: Job) -> None:
+def keep_dummy(state: State, entry: Job) -> None:
+    """Put a registered end without holders into its pool; over the bound the oldest goes (M14)."""
     state.dummies[entry.id] = entry
     if len(state.dummies) > state.limits.dummies_max:
         remove(state, next(iter(state.dummies.values())))

@@ -164,7 +164,7 @@ class Job:
     word_at: int = 0
     collect_round: int = 0  # how often SETACK was said again
     was_queued: bool = False  # the first queueing isn't announced (M10)
-    is_kept_out: bool = False  # RETRY 0 and dequeued or dispatched: never queue again
+    is_kept_out: bool = False  # RETRY 0 and dispatched: never queue again
     role: Role = NO_ROLE
     # back from a worker with a DELAY: its own lease keeps the others off until ask_at
     is_held: bool = False

@@ -10,7 +10,7 @@ from typing import Any
 
 from disque.core.copies import claim_copy, free_body, insert, remove, set_burials, shift
 from disque.core.delivery import book, enqueue, may_queue
-from disque.core.ending import boot_of, forget_tombstone, keep_tombstone
+from disque.core.ending import boot_of, forget_tombstone, keep_dummy, keep_tombstone
 from disque.core.job import Burials, Event, Job, JobSpec, JobState, Reason
 from disque.core.jobid import JobId
 from disque.core.moves import restore_taken
@@ -147,8 +147,11 @@ def _done(state: State, id_: Any, reason: Any, holders: Any, told: Any, expires_
     job.holders, job.told = intern_nodes(state, holders), intern_nodes(state, told)
     state.spent.pop(id_, None)
     state.dummies.pop(id_, None)
-    (state.undone if job.holders else state.dummies)[id_] = job
     wake(state, job, state.now_ms)
+    if job.holders:
+        state.undone[id_] = job
+    else:
+        keep_dummy(state, job)
 
 
 def _settled(state: State, id_: Any, reason: Any, holders: Any, told: Any, expires_at: Any) -> None:

@@ -13,6 +13,7 @@ from disque.core import commands as cmd
 from disque.core import messages as msg
 from disque.core.job import Job, Reason
 from disque.core.jobid import JobId
+from disque.core.limits import Limits
 from disque.core.ready import ClientId, Record
 from disque.core.state import copy_count
 from tests.unit.core.builders import (
@@ -305,6 +306,18 @@ def test_a_replayed_end_is_collected_again() -> None:
     assert B in after.told_to(msg.SetAck)
     after.hear(B, msg.GotAck(id_, Reason.ACKED, (A, B), (A, B), DAY_MS))
     assert state_name(after, id_) == "tombstone"
+
+
+def test_a_replay_keeps_no_more_dummies_than_there_may_be() -> None:
+    """S14: the log may hold many that went long ago."""
+    node = Node(UP, limits=Limits(dummies_max=3))
+    node.do(cmd.AckJob(tuple(job_id(n) for n in range(5))))
+    after = Node(view(cut=(B, C)), boot=BOOT + 1, since=BOOT, limits=node.state.limits)
+    for record in node.records:
+        after.engine.restore(record)
+    after.engine.restored()
+    assert list(after.state.dummies) == [job_id(2), job_id(3), job_id(4)]
+    after.engine.check()
 
 
 def test_a_replayed_tombstone_answers_and_ages() -> None:
