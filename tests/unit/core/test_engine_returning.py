@@ -98,6 +98,17 @@ def test_unknown_to_all_lives_again_only_in_a_round_begun_two_node_timeouts_afte
     assert node.job(i).holders == (B, NEW)
 
 
+def test_a_returned_node_that_leaves_isnt_safe_to_stop_while_nobody_has_spoken() -> None:
+    """B5, Q8: its copy may be the last one."""
+    i = job_id(1)
+    node = returned(copy(i, A, B))
+    node.see(view(NEW, up=(B, C), forgotten=(A,), leaving=(NEW,)))
+    node.advance(NODE_TIMEOUT_MS + 1_000)
+    assert not node.engine.is_safe_to_stop()
+    answer_all(node, 1)
+    assert node.engine.is_safe_to_stop()
+
+
 def test_what_lives_again_gets_its_copies_again() -> None:
     i = job_id(1)
     node = returned(copy(i, A, B))
