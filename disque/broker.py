@@ -133,7 +133,8 @@ class Broker:
             self.engine.drop_messages()
         self._frozen_at_ms = None
         self._pass_view_on()
-        self.engine.heal()
+        if self._returning is None:  # else it will be met anew
+            self.engine.heal()
 
     # Clients
 
