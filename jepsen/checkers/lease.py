@@ -145,7 +145,7 @@ def _asked(empty: list[Ask], since: int, until: int) -> Ask | None:
 
 def _is_due_in_calm(index: Index, life: Life, due: int, until: int) -> bool:
     """Calm since it fell due, not expired, not taken by a lost answer, nor put off by WORKING, ENQUEUE."""
-    if until > life.begun_at + life.ttl or index.may_be_taken(life, due - life.retry):
+    if until > life.begun_at + life.ttl or index.may_be_taken(life, due - life.retry, until):
         return False
     orders = ENDS_LEASE - {"nack"} | {"working"}
     if any(o.f in orders and o.type != FAIL and o.begun_at > due - life.retry for o in life.orders):

@@ -315,6 +315,12 @@ def not_offered_again_for_long(tale: Tale) -> None:
     tale.ack([1], 43_100)
 
 
+def not_offered_for_long_before_an_answer_was_lost(tale: Tale) -> None:
+    """Who was asked after all that can't have had it meanwhile."""
+    not_offered_for_long(tale)
+    tale.get([], 50_000, "n4", outcome=INFO, error="timeout", took=700)
+
+
 def not_offered_after_a_nack(tale: Tale) -> None:
     tale.add(1, 25_000)
     tale.get([1], 25_100)
@@ -528,6 +534,7 @@ INVALID: list[tuple[Story, str, str]] = [
     (within_the_lease, "retry-lease", "early-redelivery"),
     (in_spite_of_working, "retry-lease", "working-ignored"),
     (not_offered_for_long, "retry-lease", "late"),
+    (not_offered_for_long_before_an_answer_was_lost, "retry-lease", "late"),
     (not_offered_again_for_long, "retry-lease", "late"),
     (not_offered_after_a_nack, "retry-lease", "late"),
     (after_its_ttl, "ttl", "delivered-expired"),
