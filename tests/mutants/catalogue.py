@@ -65,6 +65,20 @@ def _nacking(profile: Profile) -> Profile:
     )
 
 
+def _nacking_in_calm(profile: Profile) -> Profile:
+    """The same, with few jobs and for so long that it is seen what never comes back."""
+    return attrs.evolve(
+        _nacking(profile),
+        node_timeout_ms=1000,
+        length_ms=40_000,
+        events_wanted=0,
+        clients=3,
+        think_ms=600,
+        ops={"add": 20.0, "get": 60.0},
+        ttls_ms=(3_600_000,),
+    )
+
+
 def _acking_elsewhere(profile: Profile) -> Profile:
     """Three nodes in calm weather, acks mostly at nodes that may have no copy."""
     return attrs.evolve(
@@ -308,7 +322,9 @@ _QUEUEING: Mapping[str, Bug] = {
     "nack-queues-nothing": Bug(
         "NACK forgets to queue",
         (_core("handling.nack_here", bugs.nack_queues_nothing),),
-        ("Q3",),
+        ("Q3", "retry-lease"),
+        ("retry-lease",),
+        shape=_nacking_in_calm,
     ),
     "nack-everywhere": Bug(
         "NACK at a node without a copy goes to all holders",
