@@ -121,7 +121,8 @@ def is_left_out(index: Index, node: str, begun_at: int, error: str) -> bool:
             return index.faults.may_refuse(node, begun_at)
         case "LEAVING":
             return index.faults.has_left(node, begun_at, begun_at + index.bounds.answer_ms * MS)
-        case "OOM" | "NOREPL":  # memory is short here, or at the peers
+        # memory is short here, or at the peers: from outside nobody knows at whom, so all may say so
+        case "OOM" | "NOREPL":
             return index.meta.is_external
         case _:
             return error == CANCELLED

@@ -16,6 +16,8 @@ from tests.mutants.__main__ import main, real_runs, table
 from tests.mutants.catalogue import BUGS, Recorded, recorded
 from tests.mutants.hunt import SEEN, Verdict, judge, judge_all, keys_of
 from tests.mutants.surgery import MissingError, Patch, patched
+from tests.sim.plan import Fault, draw
+from tests.sim.run import run_profile
 
 ROOT = Path(__file__).parents[2]
 NOBODYS = {"stats"}  # a run that shows nothing is unknown, never wrong
@@ -27,6 +29,20 @@ def test_every_bug_is_found_by_whom_it_should_be() -> None:
     verdicts = list(judge_all(recorded(), keys_of(BUGS), jobs=2))
     bad = [verdict for verdict in verdicts if not verdict.is_good]
     assert not bad, "\n" + table(bad)
+
+
+@pytest.mark.parametrize("fault", [("slow", 9000, 20), ("leave", 4500, 1)])
+def test_availability_is_judged_beside_nodes_that_are_slow_or_leave(
+    fault: tuple[str, int, int],
+) -> None:
+    kind, at, n = fault
+    bug, run = BUGS["needs-majority"], recorded()["needs-majority"]
+    plan = draw(run.seed, run.events)
+    other = Fault(at=at, kind=kind, nodes=(0,), span=300, n=n)
+    with patched(*bug.patches):
+        result, _ = run_profile(attrs.evolve(plan, faults=(*plan.faults, other)))
+    assert result.violation is not None
+    assert result.violation.rule == "availability"
 
 
 def test_every_checker_of_real_runs_has_found_a_bug() -> None:

@@ -41,10 +41,9 @@ class Recorder:
         are_refusals_likely = "maxmemory_bytes" in profile.limits or any(
             fault.kind == "pause" for fault in profile.faults
         )
-        self._is_slow = "maxmemory_bytes" in profile.limits or any(
-            fault.kind in ("slow", "disk") for fault in profile.faults
+        self._is_lame = "maxmemory_bytes" in profile.limits or any(
+            fault.kind in ("slow", "disk", "leave") for fault in profile.faults
         )
-        self._is_lame = self._is_slow or any(fault.kind == "leave" for fault in profile.faults)
         self._default_copies = 1 if are_refusals_likely else 3
         self.concurrency = profile.clients + 2 * (profile.nodes + profile.spares) + 1
         self._processes: dict[str, int] = {}
@@ -116,12 +115,14 @@ class Recorder:
 
     def _had_to_fail(self, operation: Operation, code: str) -> bool:
         """By right: a full or paused queue, its own dead letters; NOREPL, if more copies than nodes were asked for, or
-        peers are full, paused or slow on purpose.
+        peers are full, paused or slow on purpose, and copies of theirs are needed.
         """
         command = operation.command
         assert isinstance(command, cmd.AddJob)
         if code != _UNKNOWN:
             return code in ("MAXLEN", "PAUSED") or command.dead_queue == command.queue
+        if command.replicate == 1:
+            return False
         alive = sum(node.is_alive for node in self.world.nodes)
         is_too_many = command.replicate is not None and command.replicate > alive
         return is_too_many or self._is_lame or self._default_copies == 1
@@ -240,8 +241,6 @@ class Recorder:
                 "node_timeout_ms": profile.node_timeout_ms,
                 "views_ms": views_ms,
                 "facts_ms": facts_ms,
-                # Nodes that are slow or full on purpose are no measure
-                "available_percent": 0 if self._is_slow else 99,
                 "default_copies": self._default_copies,
                 "ttl_slack_ms": 2 * limits["link_wait_max_ms"] + 1000,
             },
