@@ -17,6 +17,7 @@ Values by f: what the invocation has, then what an ok adds:
   observe  phase, of process OBSERVER; ok: what `checkers.snapshots.Snapshot` has
   start, stop, phase, leave, forget, join
            of process NEMESIS, twice each, both times info; see `checkers.faults`
+  views    of process NEMESIS, once, info: target; proven: it was in every view, between the kills of a rolling restart
 """
 
 from __future__ import annotations

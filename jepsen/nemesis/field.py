@@ -76,7 +76,7 @@ class Field:
     is_logged: bool = False
     timeout_s: float = 1.0
     say: Callable[[str], None] = lambda _text: None
-    # Writes leave and join of a node into the history: when it begins (None), and whether it was then done.
+    # Writes leave, join and views of a node into the history: when it begins (None), and whether it was then done.
     tell: Callable[[str, str, bool | None], None] = lambda _f, _target, _is_proven: None
     # Does a whole fault of its own, for so long, as a part of one that holds.
     within: Callable[[Kind, Fault, float], Awaitable[None]] = attrs.field(init=False)
@@ -96,6 +96,12 @@ class Field:
         """Nodes that no fault has stopped or put out, in order."""
         hit = self.down.keys() | self.paused.keys() | self.gone.keys()
         return [node for node in self.nodes if node not in hit]
+
+    def complain(self, text: str) -> None:
+        """Say it where another fault may be to blame; else HostsError, which leaves this one unproven."""
+        if not self.cuts and len(self.fit_nodes()) >= len(self.nodes) - 1:
+            raise HostsError(text)
+        self.say(text)
 
     async def cut(self, id: int, links: Iterable[Link]) -> None:
         """From now on this fault silences exactly these links."""

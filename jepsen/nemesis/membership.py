@@ -14,7 +14,7 @@ from typing import Final
 import attrs
 import trio
 
-from jepsen.hosts.base import JOIN, WIPE, HostsError
+from jepsen.hosts.base import JOIN, WIPE
 from jepsen.nemesis.field import Fault, Field, Proof, until
 from jepsen.resp import ReplyError, Trouble
 
@@ -84,13 +84,6 @@ async def set_leaving(field: Field, node: str, word: str) -> Proof:
     return Proof(1, int(is_so), "CLUSTER LEAVING asked")
 
 
-def complain(field: Field, text: str) -> None:
-    """Say it where another fault may be to blame; else HostsError, which leaves this one unproven."""
-    if not field.cuts and len(field.fit_nodes()) >= len(field.nodes) - 1:
-        raise HostsError(text)
-    field.say(text)
-
-
 @attrs.frozen
 class LeaveJoin:
     """A node hands all over, is stopped when it says that it may be, is forgotten and wiped, and joins as a new node.
@@ -117,7 +110,7 @@ class LeaveJoin:
             return (await field.cluster_info(node)).get("cluster_safe_to_stop") == "1"
 
         if not await until(is_safe, LEAVE_S):
-            complain(field, f"{node} was not safe to stop within {LEAVE_S:.0f} s, and stays")
+            field.complain(f"{node} was not safe to stop within {LEAVE_S:.0f} s, and stays")
             return
         node_id = await field.id_of(node)
         field.down[node] = field.gone[node] = None
@@ -125,7 +118,7 @@ class LeaveJoin:
         await field.hosts.wipe(node)
         others = field.fit_nodes()
         if not await forget(field, node_id, others):
-            complain(field, f"{node} is not forgotten by all of {others} within {JOIN_S:.0f} s")
+            field.complain(f"{node} is not forgotten by all of {others} within {JOIN_S:.0f} s")
         await trio.sleep(min(seconds, 3.0))
 
     async def end(self, field: Field, id: int, fault: Fault) -> Proof:

@@ -120,7 +120,7 @@ class Pause:
 
 @attrs.frozen
 class RollingRestart:
-    """One node after the other is killed, started, and given time to be heard again.
+    """One node after the other is killed, started, and given time to be in every view again, which is told of each.
 
     Each kill is a fault of its own within this one: proven, and down and wiped is only who was killed, while it was.
     Without a log only two of them, or no copy would be left of anything.
@@ -146,12 +146,17 @@ class RollingRestart:
         """One by one."""
         order = fault.params["order"]
         each_s = min(seconds / len(order), field.timeout_s * 1.5)
+        late: list[str] = []
         for node in order:
             hit = (node,)
             one = Fault("kill", nodes=hit, wipes=() if field.is_logged else hit)
             await field.within(Kill(), one, each_s)
-            if not await field.wait_full_view(field.fit_nodes(), REJOIN_S):
-                field.say(f"{node} isn't in every view {REJOIN_S:.0f} s after its start")
+            is_full = await field.wait_full_view(field.fit_nodes(), REJOIN_S)
+            field.tell("views", node, is_full)
+            if not is_full:
+                late.append(node)
+        if late:
+            field.complain(f"not in every view {REJOIN_S:.0f} s after their start: {late}")
 
     async def end(self, field: Field, id: int, fault: Fault) -> Proof:
         """All of them answer."""

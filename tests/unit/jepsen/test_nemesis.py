@@ -253,8 +253,8 @@ async def test_each_kill_of_a_rolling_restart_is_a_fault_of_its_own(nursery: tri
     stage = await Stage.built(nursery, [RollingRestart()])
     await stage.nemesis.run([Step(0.0, (0,), 0.01)], 60.0)
     history = stage.nemesis.recorder.history
-    told = [(op.f, op.value["kind"]) for op in history if "proven" in op.value]
-    one = [("start", "kill"), ("stop", "kill")]
+    told = [(op.f, op.value.get("kind", "")) for op in history if "proven" in op.value]
+    one = [("start", "kill"), ("stop", "kill"), ("views", "")]
     assert told == [("start", "rolling-restart"), *one, *one, ("stop", "rolling-restart")]
     assert all(op.value["proven"] for op in history if "proven" in op.value)
     outer, *kills = (op.value for op in history if op.f == "start" and "proven" in op.value)
@@ -266,9 +266,24 @@ async def test_each_kill_of_a_rolling_restart_is_a_fault_of_its_own(nursery: tri
 async def test_a_rolling_restart_that_kills_nobody_is_not_proven(nursery: trio.Nursery) -> None:
     stage = await Stage.built(nursery, [RollingRestart()], lies=frozenset({"kill"}))
     await stage.nemesis.run([Step(0.0, (0,), 0.01)], 60.0)
-    kills = [op for op in stage.nemesis.recorder.history if op.value["kind"] == "kill"]
+    kills = [op for op in stage.nemesis.recorder.history if op.value.get("kind") == "kill"]
     starts = [op.value["proven"] for op in kills if op.f == "start" and "proven" in op.value]
     assert starts == [False, False]
+
+
+@pytest.mark.parametrize("is_cut", [False, True])
+async def test_a_restart_in_turn_without_full_views_between_is_a_doubt_unless_others_are_out(
+    is_cut: bool, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "REJOIN_S", 0.01)
+    # each node reaches four, as it says, and one of three can't
+    stage = await Stage.built(nursery, [RollingRestart()], nodes=("n1", "n2", "n3"))
+    if is_cut:
+        await stage.nemesis.field.cut(99, [("n1", "n2")])
+    await stage.nemesis.run([Step(0.0, (0,), 0.01)], 60.0)
+    views = [proven for f, proven in stage.told() if f == "views"]
+    assert views == [False, False]
+    assert stage.told()[-1] == ("stop", is_cut)
 
 
 @pytest.mark.parametrize("is_cut", [False, True])
