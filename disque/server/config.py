@@ -340,7 +340,8 @@ class Config:
         try:
             value: Any = kind.parse(words, is_live=False)
         except ValueError as error:
-            got = "" if directive.is_secret else f", got '{' '.join(words)}'"
+            said = " ".join(words)[:NAME_BYTES_SHOWN]
+            got = "" if directive.is_secret else f", got '{said}'"
             raise ConfigError(f"{directive.name} {error}{got}") from None
         if isinstance(value, dict):  # one line for each entry
             value = {**getattr(self, directive.attribute), **value}

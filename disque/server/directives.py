@@ -391,7 +391,7 @@ class Users:
 
 
 _JOIN = re.compile(
-    r"(?:\[(?P<bracketed>[^\]]+)\]|(?P<plain>[^:@\[\]]+))(?::(?P<port>\d{1,5})(?:@(?P<bus>\d{1,5}))?)?"
+    r"(?:\[(?P<bracketed>[^\[\]\s\0\"']+)\]|(?P<plain>[^:@\[\]\s\0\"']+))(?::(?P<port>\d{1,5})(?:@(?P<bus>\d{1,5}))?)?"
 )
 
 

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from disque.errors import CommandError
+from disque.errors import CommandError, ConfigError
+from disque.resp.inline import quote_word
 from disque.server import config_admin
 from disque.server.config import DIRECTIVES, Config
 from disque.server.configfile import load
@@ -87,3 +88,19 @@ async def test_each_value_is_taken_for_good_or_refused(
             if name != "requirepass":
                 assert shown(again, name) == shown(config, name), word
         assert bool(taken) == directive.is_settable
+
+
+@pytest.mark.parametrize("name", DIRECTIVES)
+def test_each_value_of_the_file_is_refused_or_outlives_a_rewrite(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "disque.conf"
+    for word in [*words_of(DIRECTIVES[name]), b"a:1@2", b"[::1]:7", b"[a b]", b"\xff:1"]:
+        path.write_bytes(name.encode() + b" " + quote_word(word) + b"\n")
+        try:
+            config = load([str(path)], {}).config
+        except ConfigError:
+            continue
+        rewrite_file(config)
+        assert meant(load([str(path)], {}).config) == meant(config), word
