@@ -388,10 +388,10 @@ class Membership:
         self._state.identity = attrs.evolve(self._state.identity, boot=boot, since=since)
         self._state.changed()
 
-    def set_announce(self, host: str, port: int, bus_port: int) -> None:
+    def set_announce(self, host: str, port: int, bus_port: int, tls_port: int) -> None:
         """Change the announced address and tell all peers; host "" lets them use the socket's."""
         self._state.identity = attrs.evolve(
-            self._state.identity, host=host, port=port, bus_port=bus_port
+            self._state.identity, host=host, port=port, bus_port=bus_port, tls_port=tls_port
         )
         self._state.changed(file=True)
         dialing.ping_all(self._state)

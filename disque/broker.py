@@ -254,9 +254,9 @@ class Broker:
         """CONFIG SET cluster-node-timeout."""
         self.membership.set_node_timeout(ms)
 
-    def set_announce(self, host: str, port: int, bus_port: int) -> None:
+    def set_announce(self, host: str, port: int, bus_port: int, tls_port: int) -> None:
         """What peers and clients are told of this node's address."""
-        self.membership.set_announce(host, port, bus_port)
+        self.membership.set_announce(host, port, bus_port, tls_port)
 
     def reset(self, *, new_id: NodeId | None) -> None:
         """CLUSTER RESET: forget all jobs, queues and peers; with new_id become another node."""

@@ -136,15 +136,15 @@ class Server:
         self._stored_boot = stored.boot
         boot = max(stored.boot + 1, time.time_ns() // 1_000_000)
         node = stored.id or node_id_from_bytes(os.urandom(NODE_ID_CHARS // 2))
+        host, port, bus_port, tls_port = config.announced
         identity = Identity(
             id=node,
             boot=boot,
             since=boot,  # unless a log proves that nothing of an earlier life is lost
-            host=config.cluster_announce_host,
-            port=config.cluster_announce_port or config.port,
-            bus_port=config.cluster_announce_bus_port or config.bus_port,
-            # An announced port is what all clients are to use, as behind NAT
-            tls_port=0 if config.cluster_announce_port else config.tls_port,
+            host=host,
+            port=port,
+            bus_port=bus_port,
+            tls_port=tls_port,
         )
         return Broker(
             settings=BrokerSettings(

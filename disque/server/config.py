@@ -30,6 +30,7 @@ from disque.server.directives import (
     FileName,
     FilePath,
     Folder,
+    Host,
     Integer,
     JoinAddress,
     JoinAddresses,
@@ -157,9 +158,7 @@ class Config:
 
     # Ours
     cluster_port: int = _setting(0, _PORT_OR_DEFAULT, "Port of the bus; 0: port + 10000.")
-    cluster_announce_host: str = _live(
-        "", Text(is_host=True), "Name or address others reach us by."
-    )
+    cluster_announce_host: str = _live("", Host(), "Name or address others reach us by.")
     cluster_announce_port: int = _live(0, _PORT_OR_DEFAULT, "Client port others use; 0: port.")
     cluster_announce_bus_port: int = _live(0, _PORT_OR_DEFAULT, "Bus port others use; 0: ours.")
     cluster_join: tuple[JoinAddress, ...] = _setting(
@@ -274,6 +273,17 @@ class Config:
     def bus_port(self) -> int:
         """The port of the bus: cluster-port, or the client port + 10000."""
         return self.cluster_port or self.port + BUS_PORT_OFFSET
+
+    @property
+    def announced(self) -> tuple[str, int, int, int]:
+        """What others are told: host ("": as they see it), client port, bus port, and the TLS port for clients.
+
+        An announced port is what all clients are to use, as behind NAT: then there is no other to be told.
+        """
+        port = self.cluster_announce_port
+        bus_port = self.cluster_announce_bus_port or self.bus_port
+        tls_port = 0 if port else self.tls_port
+        return self.cluster_announce_host, port or self.port, bus_port, tls_port
 
     @property
     def page_port(self) -> int:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
 
+from cluster.messages import is_host
 from disque.core.integers import INT64_MAX, parse_int
 from disque.server.acl import User, parse_user
 
@@ -193,17 +194,33 @@ class Text:
 
     bytes_min: int = 0
     bytes_max: int = 64 << 10
-    is_host: bool = False  # a name or an address, which may stand in []
     words_max: int = 1
 
     def parse(self, words: Sequence[str], *, is_live: bool) -> str:  # noqa: ARG002
         """The text as it is."""
         if not self.bytes_min <= len(_raw(words[0])) <= self.bytes_max:
             raise ValueError(f"must have {self.bytes_min} to {self.bytes_max} bytes")
-        return without_brackets(words[0]) if self.is_host else words[0]
+        return words[0]
 
     def show(self, value: str) -> str:
         """The text."""
+        return value
+
+
+class Host:
+    """A name or an address, which may stand in []; "" for none."""
+
+    words_max = 1
+
+    def parse(self, words: Sequence[str], *, is_live: bool) -> str:  # noqa: ARG002
+        """The name or address, such as peers take one."""
+        host = without_brackets(words[0])
+        if not is_host(host):
+            raise ValueError("must be a host name or an address")
+        return host
+
+    def show(self, value: str) -> str:
+        """The name or address."""
         return value
 
 
@@ -391,7 +408,7 @@ class Users:
 
 
 _JOIN = re.compile(
-    r"(?:\[(?P<bracketed>[^\[\]\s\0\"']+)\]|(?P<plain>[^:@\[\]\s\0\"']+))(?::(?P<port>\d{1,5})(?:@(?P<bus>\d{1,5}))?)?"
+    r"(?:\[(?P<bracketed>[^\]]+)\]|(?P<plain>[^:@\[\]]+))(?::(?P<port>\d{1,5})(?:@(?P<bus>\d{1,5}))?)?"
 )
 
 
@@ -402,8 +419,9 @@ def _join_address(word: str) -> JoinAddress:
     if match is not None:
         port = int(match["port"] or DEFAULT_PORT)
         bus_port = int(match["bus"] or port + BUS_PORT_OFFSET)
-        if 0 < port <= PORT_MAX and 0 < bus_port <= PORT_MAX:
-            return JoinAddress(match["bracketed"] or match["plain"], port, bus_port)
+        host = match["bracketed"] or match["plain"]
+        if is_host(host) and 0 < port <= PORT_MAX and 0 < bus_port <= PORT_MAX:
+            return JoinAddress(host, port, bus_port)
     raise ValueError(f"must be host[:port[@busport]] ..., ports up to {PORT_MAX}")
 
 

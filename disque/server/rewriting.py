@@ -23,6 +23,7 @@ from disque.server.directives import (
     FileName,
     FilePath,
     Folder,
+    Host,
     KeepAlive,
     Memory,
     Text,
@@ -138,7 +139,7 @@ def _spelled(directive: Directive, config: Config) -> list[bytes]:
         text = _with_unit(value).encode()
     elif isinstance(kind, KeepAlive):
         text = b"%d" % value
-    elif isinstance(kind, Text | FileName | FilePath | Folder):
+    elif isinstance(kind, Text | Host | FileName | FilePath | Folder):
         text = quote_word(value.encode("utf-8", "surrogateescape"))
     elif isinstance(kind, Words):
         text = b" ".join(quote_word(word.encode("utf-8", "surrogateescape")) for word in value)

@@ -152,11 +152,7 @@ class Settings:
                 longest_ms = broker.settings.limits.link_wait_max_ms  # fixed at start, see below
                 broker.set_limits(attrs.evolve(limits_of(config), link_wait_max_ms=longest_ms))
             case _ if name.startswith("cluster-announce-"):
-                shell.broker.set_announce(
-                    config.cluster_announce_host,
-                    config.cluster_announce_port or config.port,
-                    config.cluster_announce_bus_port or config.bus_port,
-                )
+                shell.broker.set_announce(*config.announced)
         self._apply_client_limits()
         shell.clients.limits_changed()
         self.on_change()

@@ -117,6 +117,7 @@ _TAKES: Mapping[type, str] = {
     kinds.AutoPort: "0 to 65535, or `auto`",
     kinds.BufferLimits: "`normal` hard soft seconds",
     kinds.FileName: "name of a file",
+    kinds.Host: "host name or address",
     kinds.FilePath: "path of a file",
     kinds.Folder: "path of a folder",
     kinds.JoinAddresses: "`host[:port[@busport]]` ...",

@@ -432,7 +432,7 @@ def test_address_change_is_followed():
 def test_announced_address_change_is_told_to_all():
     world = World()
     nodes = world.mesh(3)
-    nodes[0].membership.set_announce("10.0.0.1", 9999, BUS_PORT)
+    nodes[0].membership.set_announce("10.0.0.1", 9999, BUS_PORT, 0)
     world.settle()
     assert {n.membership.view().members[nodes[0].id].port for n in nodes} == {9999}
     assert world.is_mesh(nodes)

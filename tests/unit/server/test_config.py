@@ -271,6 +271,27 @@ def test_address_to_announce_may_stand_in_brackets() -> None:
     assert load(["--cluster-announce-host", "[::1]"], {}).config.cluster_announce_host == "::1"
 
 
+@pytest.mark.parametrize("host", ["a b", "a,b", "käse", "x" * 256, "a/b", "[::1]:7711"])
+def test_what_no_peer_would_take_for_a_host_is_refused(host: str) -> None:
+    config = Config()
+    with pytest.raises(CommandError, match="Invalid argument"):
+        config.set("cluster-announce-host", host)
+    with pytest.raises(ConfigError, match="must be a host name or an address"):
+        load(["--cluster-announce-host", host], {})
+    if host[0] != "[" and " " not in host:
+        with pytest.raises(ConfigError, match="cluster-join must be host"):
+            load([f"--cluster-join={host}:7711"], {})
+
+
+def test_an_announced_port_is_for_all_clients() -> None:
+    config = load(["--tls-port", "7721"], {}).config
+    assert config.announced == ("", 7711, 17711, 7721)
+    config.set("cluster-announce-port", "1")
+    config.set("cluster-announce-bus-port", "2")
+    config.set("cluster-announce-host", "a.example")
+    assert config.announced == ("a.example", 1, 2, 0)
+
+
 def test_dir_becomes_absolute_and_is_not_entered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

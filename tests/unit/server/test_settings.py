@@ -85,6 +85,16 @@ async def test_settings_of_the_shell_change_at_run_time() -> None:
         assert world.events.level == "warning"
 
 
+async def test_what_is_announced_changes_at_run_time_and_takes_the_tls_port_with_it() -> None:
+    async with running() as world:
+        peer, config = world.connect(), world.config
+        config.tls_port = 7721
+        for value, tls_port in ((b"9999", 0), (b"0", 7721)):
+            await peer.ask(b"CONFIG SET cluster-announce-port " + value + b"\r\n", b"+OK\r\n")
+            own = world.broker.membership.identity
+            assert (own.port, own.tls_port) == (int(value) or 7711, tls_port)
+
+
 async def test_output_limit_concerns_those_who_are_connected_already() -> None:
     async with running() as world:
         peer, other = world.connect(), world.connect()
