@@ -117,8 +117,8 @@ def _directive_of(line: bytes) -> Directive | None:
 
 def _differing(content: bytes, config: Config) -> list[Directive]:
     """The directives for which this text says another value than holds now."""
-    said = Config()
     with standing_in(config.start_folder):
+        said = Config()
         read_content(said, content, Path(config.config_file))
     return [
         directive

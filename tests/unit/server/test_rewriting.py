@@ -75,6 +75,16 @@ def test_folder_is_written_absolute_and_quoted(path: Path) -> None:
     assert rewrite(path, config) == [f'dir "{path.parent}/a b"', ""]
 
 
+def test_folder_of_a_flag_is_written_though_the_node_stands_in_it(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = path.parent / "four"
+    folder.mkdir()
+    config = of_file(path, "", "--dir", "four")
+    monkeypatch.chdir(folder)
+    assert rewrite(path, config) == [SIGNATURE, f'dir "{folder}"', ""]
+
+
 def test_value_of_an_included_file_is_overridden_even_by_a_default(path: Path) -> None:
     (path.parent / "more.conf").write_text("timeout 9\n")
     config = of_file(path, "include more.conf\n")
