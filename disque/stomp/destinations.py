@@ -79,7 +79,9 @@ def parse_destination(text: bytes, connection: bytes) -> Destination:
     for prefix, what in _CONTROLS:
         if text.startswith(prefix) and len(text) > len(prefix):
             return Asked(what, text[len(prefix) :])
-    raise CommandError(f"no destination: {shown(text)}")
+    raise CommandError(
+        f"no destination: {shown(text)}; there are /queue/x, /topic/x and /temp-queue/x"
+    )
 
 
 def cost_of(id_: bytes, name: bytes) -> int:

@@ -95,7 +95,8 @@ def test_an_error_names_the_receipt_and_only_1_0_goes_on() -> None:
         talker = Hub().connect(version)
         (frame,) = talker.do("SEND", destination="nowhere", receipt="r1")
         assert frame.headers[b"receipt-id"] == b"r1"
-        assert frame.headers[b"message"] == b"no destination: 'nowhere'"
+        text = b"no destination: 'nowhere'; there are /queue/x, /topic/x and /temp-queue/x"
+        assert frame.headers[b"message"] == text
         later = talker.do("SEND", destination="/queue/q", receipt="r2")
         assert len(later) == (1 if version is Version.V10 else 0)
 
