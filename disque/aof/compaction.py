@@ -20,7 +20,8 @@ from disque.aof import format as fmt
 from disque.aof.store import Store
 from disque.core.ready import BASE_KINDS, Paged, Record
 
-CHUNK_BYTES = 256 << 10
+# Of a segment, read and looked at in one go: some ms where records are short.
+CHUNK_BYTES = 32 << 10
 # Bytes that a step may look at for each that it may write.
 LOOK_RATIO = 4
 # What it costs, in bytes, to look at an id of a list.

@@ -25,8 +25,11 @@ if TYPE_CHECKING:
 
 SYNC_EVERY_S = 1.0  # appendfsync everysec
 TICK_S = 0.1
-# A step of compaction keeps the loop for some ms; then a breath, or, while it owes more than that, just a turn.
+# A step of compaction keeps the loop for some ms; then a breath, or, while it owes more than that, just a turn. What
+# is dead costs time and no bytes, so the pieces of a step end at either.
 STEP_BYTES = 64 << 10
+STEP_S = 0.004
+PIECE_BYTES = 16 << 10
 STEP_BREATH_S = 0.01
 OWED_RATIO = 2  # bytes that compaction owes for each that a turn writes
 HURRIED_STEP_BYTES = 1 << 20
@@ -168,7 +171,7 @@ class AppendLog:
                 continue
             try:
                 self._begin_what_is_wanted()
-                self._step(STEP_BYTES)
+                self._step_briefly()
                 self.compaction_trouble = ""
             except OSError as error:
                 self.compaction_trouble = error.strerror or str(error)
@@ -187,6 +190,13 @@ class AppendLog:
             self.compaction.begin()
         elif not self.compaction.is_running:
             self._owed_bytes = 0
+
+    def _step_briefly(self) -> None:
+        until = time.perf_counter() + STEP_S
+        for _ in range(0, STEP_BYTES, PIECE_BYTES):
+            self._step(PIECE_BYTES)
+            if time.perf_counter() >= until:
+                break
 
     def _step(self, budget_bytes: int) -> None:
         if self.compaction.is_saying:
