@@ -18,11 +18,17 @@ from disque.resp import encoder
 from disque.server.admin import ADMIN
 from disque.server.info import Usage
 from disque.server.monitor import monitor_line, without_secrets
-from disque.server.pacing import in_pieces, only_reads, unwritten
+from disque.server.pacing import (
+    forget,
+    in_pieces,
+    in_pieces_of_words,
+    only_reads,
+    unwritten,
+)
 from disque.server.pubsub import ALLOWED_TO_SUBSCRIBERS, has_subscriptions
 from disque.server.render import render
 from disque.server.shell import Forward, Later
-from disque.server.table import find_command
+from disque.server.table import WORDS_MAX, find_command
 
 if TYPE_CHECKING:
     from disque.core.commands import Command
@@ -40,20 +46,28 @@ _BEFORE_AUTH = (b"auth", b"hello")  # HELLO with arguments sees to authenticatio
 def execute(shell: Shell, client: Client, words: list[bytes]) -> None:
     """Carry out one command: it leaves an answer or an open slot with the client."""
     started_ns = time.perf_counter_ns()
+    is_long = len(words) > WORDS_MAX
     client.begin()
     try:
         spec = find_command(words, shell.renames)
         _check(shell, client, spec, words)
     except CommandError as error:
         _refuse(shell, client, words[0].lower(), error)
+        if is_long:
+            shell.nursery.start_soon(forget, words)
         return
     client.last_command = spec.text
     if shell.monitors:
         _tell_monitors(shell, client, spec, words)
     try:
-        _carry_out(shell, client, spec, words[1:])
+        if is_long:
+            _carry_out_many(shell, client, spec, words)
+        else:
+            _carry_out(shell, client, spec, words[1:])
     except CommandError as error:
         client.answer(encoder.error(error.code, str(error)))
+        if is_long:
+            shell.nursery.start_soon(forget, words)
     _account(shell, spec, words, (time.perf_counter_ns() - started_ns) // 1000)
 
 
@@ -80,7 +94,7 @@ def overtakes(shell: Shell, words: list[bytes]) -> bool:
 
 def _check(shell: Shell, client: Client, spec: CommandSpec, words: list[bytes]) -> None:
     if client.user is not None:
-        client.user.check_command(spec.name, words[1:])
+        client.user.check_command(spec.name, words[1:2])
     elif shell.config.requirepass:
         if spec.name not in _BEFORE_AUTH or (spec.name == b"hello" and len(words) == 1):
             raise CommandError("Authentication required.", "NOAUTH")
@@ -109,6 +123,21 @@ def _carry_out(shell: Shell, client: Client, spec: CommandSpec, args: list[bytes
         client.answer(render(answer, client.proto))
         # CLUSTER RESET forgets jobs
         client.has_written |= spec.name == b"cluster"
+
+
+def _carry_out_many(shell: Shell, client: Client, spec: CommandSpec, words: list[bytes]) -> None:
+    """The same for more words than are read in one go: each piece of them is a command, too."""
+    if shell.turns.trouble:
+        raise unwritten(shell)
+    first = words[1:2] if spec.name == b"pubsub" else []
+    admin = ADMIN.get(spec.name)
+
+    def read(some: list[bytes]) -> Command:
+        answer = None if admin is None else admin(shell, client, some)
+        return answer.command if isinstance(answer, Forward) else parse(spec.name, first + some)
+
+    later = in_pieces_of_words(shell, client, words, 1 + len(first), read)
+    shell.finish_later(client, later)
 
 
 def _forward(shell: Shell, client: Client, command: Command) -> None:

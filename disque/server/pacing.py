@@ -34,6 +34,7 @@ PIECE = 200  # ids, jobs or names: some 10 ms
 SCANNED = 1_000  # jobs or queues that a piece of a scan finds; it looks at ten times as many
 SHOWN = 200  # the same if all is told of each
 LOOKED_AT = 1_000  # jobs of a queue in a piece of a look
+FORGOTTEN = 5_000  # words
 _WAIT_S = 0.05  # for a broker that takes no commands now, or a log that takes no records
 
 
@@ -49,8 +50,30 @@ def in_pieces(shell: Shell, client: Client, command: cmd.Command) -> Later | Non
     )
 
 
+def in_pieces_of_words(
+    shell: Shell,
+    client: Client,
+    words: list[bytes],
+    first: int,
+    read: Callable[[list[bytes]], cmd.Command],
+) -> Later:
+    """The same for more words than are read in one go, from the `first` on; `read` makes a command of some."""
+    many = Many(words, first, read, read(words[-PIECE:]))
+    steps = _PACES[type(many.last)][1]
+    return Later(
+        lambda: _carry_out(steps, Asking(shell, client), many), ends_with_client=steps is not _sum
+    )
+
+
+async def forget(words: list[bytes]) -> None:
+    """Very many words: to give a million up at once would take some 30 ms."""
+    while words:
+        del words[-FORGOTTEN:]
+        await trio.lowlevel.checkpoint()
+
+
 async def _carry_out(
-    steps: Callable[[Asking, Any], Awaitable[Answer]], asking: Asking, command: cmd.Command
+    steps: Callable[[Asking, Any], Awaitable[Answer]], asking: Asking, command: cmd.Command | Many
 ) -> Answer:
     try:
         await asking.check_names(command)
@@ -59,6 +82,8 @@ async def _carry_out(
         return await steps(asking, command)
     finally:
         asking.client.kept_bytes = 0
+        if isinstance(command, Many):
+            asking.shell.nursery.start_soon(forget, command.words)
 
 
 @attrs.frozen
@@ -78,12 +103,16 @@ class Asking:
         """An answer with bodies is full once it has so many."""
         return self.shell.broker.engine.state.limits.answer_bytes_max
 
-    async def check_names(self, command: cmd.Command) -> None:
-        """CommandError if the client's user may not touch one of many names or jobs: before the first is touched."""
+    async def check_names(self, command: cmd.Command | Many) -> None:
+        """CommandError if the client's user may not touch one of many names or jobs: before the first is touched.
+
+        Or if one of many words isn't one.
+        """
         user, queue_of = self.client.user, self.shell.broker.engine.queue_of
-        if user is not None:
-            for piece in _cut(command):
-                user.check_names(piece, queue_of)
+        if user is not None or isinstance(command, Many):
+            for piece in command.look() if isinstance(command, Many) else _cut(command):
+                if user is not None:
+                    user.check_names(piece, queue_of)
                 await trio.lowlevel.checkpoint()
 
     async def ask(self, command: cmd.Command) -> Any:
@@ -119,9 +148,52 @@ class Asking:
         return replies[0]
 
 
+@attrs.define(eq=False)
+class Many:
+    """A command that isn't made of its words in one go, nor forgotten; they are checked first, then used up."""
+
+    words: list[bytes]
+    first: int  # of them that is a name or job
+    read: Callable[[list[bytes]], Any]  # a command of some words
+    last: Any  # command: of the last words, with all that options say
+
+    def look(self) -> Iterator[Any]:
+        """The pieces, in order; CommandError for one that isn't right."""
+        end = len(self.words) - PIECE
+        for at in range(self.first, end, PIECE):
+            yield self._piece(self.words[at : min(at + PIECE, end)])
+        yield self.last
+
+    def take(self) -> Iterator[Any]:
+        """The same, and the words are given up on the way."""
+        left = self.words
+        del left[-PIECE:]
+        left.reverse()
+        del left[-self.first :]
+        while left:
+            piece = self._piece(left[: -PIECE - 1 : -1])
+            del left[-PIECE:]
+            yield piece
+        yield self.last
+
+    def _piece(self, words: list[bytes]) -> Any:
+        piece, field = self.read(words), _list_of(self.last)
+        names = getattr(piece, str(field))
+        if len(names) != len(words):
+            raise CommandError("Invalid Job ID format.", "BADID")  # an option amid ids
+        return attrs.evolve(self.last, **{str(field): names})
+
+
+def _list_of(command: Any) -> str | None:
+    return next((each for each in _LISTS if getattr(command, each, None)), None)
+
+
 def _cut(command: Any) -> Iterator[Any]:
     """The same about some of its jobs or names at a time."""
-    field = next((each for each in _LISTS if getattr(command, each, None)), None)
+    if isinstance(command, Many):
+        yield from command.take()
+        return
+    field = _list_of(command)
     if field is None:
         yield command
         return
@@ -147,9 +219,9 @@ async def _subscribe(asking: Asking, command: Any) -> Answer:
     return Verbatim(b"".join(parts))
 
 
-async def _unsubscribe(asking: Asking, command: cmd.Unsubscribe) -> Answer:
+async def _unsubscribe(asking: Asking, command: cmd.Unsubscribe | Many) -> Answer:
     """Without names: of all there are."""
-    if command.topics is not None:
+    if isinstance(command, Many) or command.topics is not None:
         return await _subscribe(asking, command)
     topics, parts = asking.shell.broker.engine.state.topics, []
     for piece in topics.pieces_of(command.subscriber, PIECE, are_patterns=command.is_pattern):
@@ -160,7 +232,7 @@ async def _unsubscribe(asking: Asking, command: cmd.Unsubscribe) -> Answer:
     return Verbatim(b"".join(parts))
 
 
-async def _count_subscriptions(asking: Asking, command: cmd.NumSub) -> Answer:
+async def _count_subscriptions(asking: Asking, command: cmd.NumSub | Many) -> Answer:
     found = Elements(asking.client)
     for piece in _cut(command):
         found.add(await asking.ask(piece))
@@ -268,7 +340,7 @@ _PACES: Mapping[type, _Pace] = {
 }
 
 
-def only_reads(command: cmd.Command) -> bool:
+def only_reads(command: cmd.Command | Many) -> bool:
     """True if it needs neither the log nor a peer: it is answered from memory even if the log can't be written."""
     is_read = _READS.get(type(command))
     return is_read is not None and is_read(command)

@@ -20,7 +20,7 @@ ARGUMENTS_MAX = (
     10_000  # but of those about as many jobs or topics as you like, which go piece by piece
 )
 _OF_MANY = frozenset(
-    b"ackjob fastack deljob enqueue nack dequeue revive canceljob waitjob "
+    b"ackjob fastack deljob enqueue nack dequeue revive canceljob "
     b"subscribe psubscribe unsubscribe punsubscribe pubsub".split()
 )
 
