@@ -37,8 +37,8 @@ def leaving_view_changed(state: State) -> None:
 def is_safe_to_stop(state: State) -> bool:
     """True if this node leaves and nobody needs anything from it.
 
-    RETRY 0 jobs in doubt don't block, but a move that a reachable peer has yet to answer does (B5.5), and so do copies in
-    quarantine, of which nobody has said yet whether they are needed (B2.8).
+    RETRY 0 jobs in doubt don't block, but a move that a reachable peer has yet to answer does (B5.5), and so do copies
+    in quarantine, of which nobody has said yet whether they are needed (B2.8).
     """
     if state.leaver is None or state.now_ms < state.leaver.begins_at or state.quarantine:
         return False

@@ -28,7 +28,7 @@ from disque.server.pacing import (
 from disque.server.pubsub import ALLOWED_TO_SUBSCRIBERS, has_subscriptions
 from disque.server.render import render
 from disque.server.shell import Forward, Later
-from disque.server.table import WORDS_MAX, find_command
+from disque.server.table import ARGUMENTS_MAX, find_command
 
 if TYPE_CHECKING:
     from disque.core.commands import Command
@@ -46,7 +46,7 @@ _BEFORE_AUTH = (b"auth", b"hello")  # HELLO with arguments sees to authenticatio
 def execute(shell: Shell, client: Client, words: list[bytes]) -> None:
     """Carry out one command: it leaves an answer or an open slot with the client."""
     started_ns = time.perf_counter_ns()
-    is_long = len(words) > WORDS_MAX
+    is_long = len(words) > ARGUMENTS_MAX + 1
     client.begin()
     try:
         spec = find_command(words, shell.renames)

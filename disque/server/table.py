@@ -16,9 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 NAME_BYTES_SHOWN = 128  # of an unknown name or option, in the error that says so
-ARGUMENTS_MAX = (
-    10_000  # but of those about as many jobs or topics as you like, which go piece by piece
-)
+# But of those about as many jobs or topics as you like, which go piece by piece
+ARGUMENTS_MAX = 10_000
 _OF_MANY = frozenset(
     b"ackjob fastack deljob enqueue nack dequeue revive canceljob "
     b"subscribe psubscribe unsubscribe punsubscribe pubsub".split()

@@ -13,7 +13,7 @@ from disque.broker import Broker
 from disque.core.limits import Limits
 from disque.server import dispatch, pacing
 from disque.server.acl import parse_user
-from disque.server.table import WORDS_MAX
+from disque.server.table import ARGUMENTS_MAX
 from tests.unit.server.test_loop import ADD, MISCONF, FullLog
 from tests.unit.server.world import Peer, World, running
 
@@ -290,7 +290,7 @@ async def test_rights_on_all_of_many_jobs_are_looked_at_in_pieces_before_one_is_
         assert await ask(peer, b"GETJOB", b"COUNT", b"9", b"FROM", *names) == refused
 
 
-UNKNOWN = [b"D-deadbeef-%024d-05a0" % number for number in range(WORDS_MAX)]
+UNKNOWN = [b"D-deadbeef-%024d-05a0" % number for number in range(ARGUMENTS_MAX + 1)]
 
 
 async def test_more_words_than_are_read_in_one_go_are_all_checked_and_then_given_up(
@@ -311,10 +311,11 @@ async def test_more_words_than_are_read_in_one_go_are_all_checked_and_then_given
             assert given == [], "all at once they would hold others up"
 
         many = [*ids[:5], *UNKNOWN, *ids[5:]]
-        bad, none = b"-BADID Invalid Job ID format.\r\n", b"ERR wrong number of arguments for"
+        bad = b"-BADID Invalid Job ID format.\r\n"
+        more = b"-ERR too many arguments for 'ping' command, at most %d\r\n" % ARGUMENTS_MAX
         await expect(bad, b"ACKJOB", *ids, b"bad", *UNKNOWN)
         await expect(bad, b"NACK", *ids, b"DELAY", b"9", *UNKNOWN)
-        await expect(b"-%b 'ping' command\r\n" % none, b"PING", *UNKNOWN)
+        await expect(more, b"PING", *UNKNOWN)
         assert await ask(peer, b"QLEN", b"q") == 10
         await expect(b":10\r\n", b"DEQUEUE", *many)
         await expect(b":10\r\n", b"NACK", *many, b"DELAY", b"60")
@@ -322,12 +323,18 @@ async def test_more_words_than_are_read_in_one_go_are_all_checked_and_then_given
         await expect(b":10\r\n", b"ACKJOB", *many)
         spelled = [b"$40\r\n%b\r\n" % name for name in UNKNOWN]
         counts = b"".join([b"%b:0\r\n" % name for name in spelled])
-        await expect(b"*%d\r\n%b" % (2 * WORDS_MAX, counts), b"PUBSUB", b"NUMSUB", *UNKNOWN)
+        await expect(b"*%d\r\n%b" % (2 * len(UNKNOWN), counts), b"PUBSUB", b"NUMSUB", *UNKNOWN)
         heard = [
             b"*3\r\n$9\r\nsubscribe\r\n%b:%d\r\n" % (name, at)
             for at, name in enumerate(spelled, start=1)
         ]
         await expect(b"".join(heard), b"SUBSCRIBE", *UNKNOWN)
+
+
+async def test_as_many_words_as_any_command_may_have_are_read_in_one_go() -> None:
+    async with running() as world:
+        names = UNKNOWN[: ARGUMENTS_MAX - 2]
+        assert await ask(world.connect(), b"GETJOB", b"NOHANG", b"FROM", *names) is None
 
 
 async def test_a_log_that_can_t_be_written_refuses_a_command_before_its_first_piece() -> None:
