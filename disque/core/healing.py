@@ -94,12 +94,16 @@ def heal_with(state: State, nodes: Sequence[NodeId]) -> None:
     said = _ids_to_say(state)  # once for all: a million ids take some 20 ms
     for node in nodes:
         peer = peer_of(state, node)
-        moves_peer_back(state, peer)
-        peer.heal_number += 1
-        send(state, (node,), msg.Heal(state.boot, peer.heal_number))
-        _tell_pauses(state, node)
+        _peer_back(state, peer)
         _begin_walk(state, peer, said)
     ask_newcomers(state, nodes)
+
+
+def _peer_back(state: State, peer: Peer) -> None:
+    moves_peer_back(state, peer)
+    peer.heal_number += 1
+    send(state, (peer.id,), msg.Heal(state.boot, peer.heal_number))
+    _tell_pauses(state, peer.id)
 
 
 def _tell_pauses(state: State, peer: NodeId) -> None:
