@@ -33,7 +33,7 @@ _MODULES = {
     "disque/resp": ["*"],
     "cluster": ["frame", "gossip", "membership", "messages", "peer", "ready", "state", "view"],
     "disque/server": [
-        "clients", "connection", "dispatch", "info", "latency", "loop", "pacing", "polling", "render", "shell",
+        "clients", "connection", "dispatch", "info", "latency", "loop", "pacing", "polling", "render", "shelf", "shell",
         "slowlog", "table",
     ],
 }  # fmt: skip

@@ -11,11 +11,13 @@ command, so several commands of one connection may be under way.
 from __future__ import annotations
 
 from collections import deque
-from itertools import groupby
+from itertools import chain, groupby, islice
 from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
 import trio
+
+from disque.server.shelf import SHELVED_MIN_BYTES, Shelf, is_shelved
 
 if TYPE_CHECKING:
     import socket
@@ -33,6 +35,9 @@ OUT_PAUSE_BYTES = 256 << 10  # no further command of a client runs while so much
 ANSWERED_MAX_BYTES = 64 << 10  # the same of replies that were given in one run
 OUT_CAP_BYTES = 1 << 30  # the built-in client-output-buffer-limit
 HEARD_CHUNK_BYTES = 64 << 10  # of topics' messages, put together for the socket; more isn't copied
+_BEGUN_VIEWS_MAX = (
+    4  # of the backlog, with which messages begin: of a row of them one part is large
+)
 
 
 class Input(Protocol):
@@ -90,6 +95,7 @@ class Client:
         "attention",
         "backlog",
         "backlog_bytes",
+        "begun",
         "connected_at_ms",
         "decoder",
         "dialect",
@@ -98,6 +104,7 @@ class Client:
         "has_written",
         "heard",
         "heard_bytes",
+        "heard_shelved_bytes",
         "host",
         "id",
         "idle_since_ms",
@@ -128,6 +135,7 @@ class Client:
         "room",
         "scope",
         "sent_bytes",
+        "shelf",
         "slots",
         "sock",
         "subscriber",
@@ -151,13 +159,13 @@ class Client:
         self.decoder = decoder
         self.dialect: Dialect | None = None  # None: RESP's
         self.wants_writer = wants_writer  # called when a write was short and nothing waited before
-        # called whenever nothing is left to be sent
-        self.on_flushed: Callable[[], None] | None = None
+        self.on_flushed: Callable[[], None] | None = (
+            None  # called whenever nothing is left to be sent
+        )
         self.address = ""
         self.host = self.local_host = ""  # of the other side and of ours, "" for a unix socket
         self.is_local = False  # loopback or unix socket
-        self.connected_at_ms = now_ms
-        self.idle_since_ms = now_ms
+        self.connected_at_ms = self.idle_since_ms = now_ms
         self.name = b""
         self.proto: RespVersion = 2
         self.last_command = "NULL"
@@ -185,7 +193,9 @@ class Client:
         # Messages of topics, in parts, until the socket takes more: bodies are shared by all who hear them
         self.heard: deque[tuple[bytes, ...]] = deque()
         self.backlog: deque[memoryview] = deque()
-        self.heard_bytes = self.backlog_bytes = 0
+        self.begun: list[bytes] = []  # parts on the shelf that the backlog begins with
+        self.heard_bytes = self.heard_shelved_bytes = self.backlog_bytes = 0
+        self.shelf = Shelf()  # that of all connections, once it is one of them
         self.kept_bytes = 0  # what its dialect keeps for it, or has gathered of a long answer
         self.out_limit_bytes = OUT_CAP_BYTES
         self.is_over = False  # it was dropped because it left more than that unread
@@ -208,6 +218,15 @@ class Client:
             + self.kept_bytes
             + self.decoder.pending_bytes
         )
+
+    @property
+    def shelved_bytes(self) -> int:
+        """Of these what lies on the shelf, where others may keep it, too."""
+        if not self.begun:
+            return self.heard_shelved_bytes
+        views = islice(self.backlog, _BEGUN_VIEWS_MAX)
+        begun = [len(view) for view in views if any(view.obj is part for part in self.begun)]
+        return self.heard_shelved_bytes + sum(begun)
 
     # Replies in order
 
@@ -235,14 +254,22 @@ class Client:
         Returns how many went. A larger one is heard if nothing is before it.
         """
         self.heard.append(message)
-        self.heard_bytes += sum(map(len, message))
+        size = sum(map(len, message))
+        self.heard_bytes += size
+        for part in filter(is_shelved, message) if size >= SHELVED_MIN_BYTES else ():
+            self.shelf.put(part)
+            self.heard_shelved_bytes += len(part)
         if self.heard_bytes <= bytes_max:
             return 0
         if not (self.slots or self.owed_bytes or self.is_held):
             self._pump()
         dropped = 0
         while self.heard_bytes > bytes_max and self.heard:
-            self.heard_bytes -= sum(map(len, self.heard.popleft()))
+            message = self.heard.popleft()
+            self.heard_bytes -= sum(map(len, message))
+            for part in filter(is_shelved, message):
+                self.shelf.take(part)
+                self.heard_shelved_bytes -= len(part)
             dropped += 1
         return dropped
 
@@ -378,10 +405,17 @@ class Client:
                 message = heard.popleft()
                 size += sum(map(len, message))
                 parts += message
+            shelved = list(filter(is_shelved, parts)) if self.heard_shelved_bytes else []
             self.heard_bytes -= size
+            self.heard_shelved_bytes -= sum(map(len, shelved))
             for _, run in groupby(parts, key=_is_large):
                 if not self.is_dead:
                     self._put(b"".join(run))  # one alone isn't copied
+            for part in shelved:
+                if any(view.obj is part for view in self.backlog):
+                    self.begun.append(part)
+                else:
+                    self.shelf.take(part)
 
     def push(self) -> None:
         """Write kept bytes until the socket is full; the pusher calls it whenever there is room."""
@@ -394,10 +428,17 @@ class Client:
                     self.backlog[0] = head[sent:]
                 break
             self.backlog.popleft()
+        if not self.backlog:
+            self._take_begun()
         self._pump()
         if self.backlog_bytes <= OUT_PAUSE_BYTES:
             self.made_room()
         self._mind_flushed()
+
+    def _take_begun(self) -> None:
+        """Nothing of what was begun is left to be sent."""
+        while self.begun:
+            self.shelf.take(self.begun.pop())
 
     def _write(self, data: bytes | memoryview) -> int:
         """Bytes that the socket took; an error of the socket ends the connection."""
@@ -432,8 +473,11 @@ class Client:
         self.pending.clear()
         self.slots.clear()
         self.ahead.clear()
+        for part in filter(is_shelved, chain.from_iterable(self.heard)):
+            self.shelf.take(part)
+        self._take_begun()
         self.heard.clear()
-        self.heard_bytes = 0
+        self.heard_bytes = self.heard_shelved_bytes = 0
         self.backlog.clear()
         self.backlog_bytes = 0
         self.flushed.set()

@@ -13,6 +13,7 @@ import attrs
 
 from disque.resp.decoder import BULK_BYTES_MAX, MULTIBULK_COUNT_MAX, Decoder
 from disque.server.connection import OPEN_ADDS_MAX, OUT_CAP_BYTES
+from disque.server.shelf import Shelf
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -68,6 +69,7 @@ class Crowd:
         self._strangers: OrderedDict[ClientId, tuple[Client, int]] = OrderedDict()
         self._of_address: Counter[str] = Counter()
         self._count = 0
+        self.shelf = Shelf()
 
     def objection(self, host: str, *, is_local: bool, is_tls: bool) -> tuple[str, str] | None:
         """Why nobody more from there is served: an error's code and text; None for welcome. `host` "": unix socket."""
@@ -87,6 +89,7 @@ class Crowd:
         """One more is served."""
         self._count += 1
         self._of_address[client.host] += 1
+        client.shelf = self.shelf
         self.limit(client)
         if self.limits.needs_password:
             self._add_stranger(client, now_ms)
@@ -144,6 +147,10 @@ class Crowd:
         self._figures.strangers_dropped += 1
         client.die()
 
+    def held_bytes(self, clients: Iterable[Client]) -> int:
+        """What all these connections cost together; what several keep of a topic's message counts once."""
+        return self.shelf.bytes + sum([each.held_bytes - each.shelved_bytes for each in clients])
+
     # Once a second
 
     def drop_strangers(self, now_ms: int) -> None:
@@ -155,18 +162,29 @@ class Crowd:
             self._drop_stranger(client)
 
     def drop_largest(self, clients: Iterable[Client]) -> None:
-        """Beyond the memory that all may hold together those go that hold most of it."""
-        most = self.limits.memory_max
-        costs = [(each.held_bytes, each) for each in clients] if most else []
-        held = sum([cost for cost, _ in costs])
-        if held <= most:
+        """Beyond the memory that all may hold together those go that hold most of it.
+
+        Of what lies on the shelf each counts a share of what he keeps: who alone goes frees less of it.
+        """
+        most, shelf = self.limits.memory_max, self.shelf
+        if not most:
             return
-        for cost, client in sorted(costs, key=lambda pair: -pair[0]):
+        held = [
+            (each.held_bytes - each.shelved_bytes, each.shelved_bytes, each) for each in clients
+        ]
+        own = sum([cost for cost, _, _ in held])
+        total = own + shelf.bytes
+        if total <= most:
+            return
+        share = shelf.bytes / max(sum([shelved for _, shelved, _ in held]), 1)
+        for cost, shelved, client in sorted(held, key=lambda each: -each[0] - each[1] * share):
             self._figures.clients_dropped_memory += 1
-            self._tell_dropped(client, f"all connections hold {held} bytes, this one {cost}")
+            reason = f"all connections hold {total} bytes, this one {cost + shelved}"
+            self._tell_dropped(client, reason)
             client.die()
-            held -= cost
-            if held <= most:
+            own -= cost
+            total = own + shelf.bytes
+            if total <= most:
                 return
 
     def drop_slow(self, client: Client) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import trio
+import trio.testing
 
 from disque.server import loop
 from tests.unit.server.world import Peer, World, running
@@ -177,12 +178,73 @@ async def test_subscribers_share_a_large_message_and_keep_no_second_one() -> Non
         assert all(size // 2 < c.backlog_bytes < size + 100 for c in slow)
         assert len({id(view.obj) for c in slow for view in c.backlog if len(view) > 100}) == 1
         assert world.shell.figures.topic_messages_dropped == 3
+        assert size < world.clients.buffered_bytes() < size + 1_000, "it is counted once, too"
         for peer, head in (
             (first, b"*3\r\n$7\r\nmessage\r\n"),
             (second, b"*4\r\n$8\r\npmessage\r\n$2\r\nx*\r\n"),
             (modern, b">3\r\n$7\r\nmessage\r\n"),
         ):
             await peer.expect(head + b"$1\r\nx\r\n$%d\r\n" % size + b"a" * size + b"\r\n")
+        assert world.clients.buffered_bytes() == 0
+
+
+async def slow_subscribers(world: World, channel: bytes, count: int) -> list[Peer]:
+    """Connections that read nothing of what is said to them."""
+    peers = [world.connect() for _ in range(count)]
+    for peer in peers:
+        await peer.send(b"SUBSCRIBE %b\r\n" % channel)
+        await peer.read_line()
+    return peers
+
+
+async def publish(publisher: Peer, channel: bytes, body: bytes) -> None:
+    """A message of any size."""
+    head = b"*3\r\n$7\r\nPUBLISH\r\n$%d\r\n%b\r\n$%d\r\n" % (len(channel), channel, len(body))
+    await publisher.send(head + body + b"\r\n")
+    await publisher.read_line()
+
+
+async def test_who_shares_messages_stays_when_all_hold_too_much() -> None:
+    async with running() as world:
+        await slow_subscribers(world, b"shared", 20)
+        await slow_subscribers(world, b"own", 1)
+        publisher, size = world.connect(), 1 << 19
+        for channel in (b"shared", b"shared", b"own", b"own"):
+            await publish(publisher, channel, b"x" * size)
+        crowd = world.clients.crowd
+        everybody = list(world.clients.by_id.values())
+        assert 3 * size < crowd.held_bytes(everybody) < 5 * size
+        world.limits.memory_max = 5 * size
+        crowd.drop_largest(everybody)
+        assert not any(each.is_dead for each in everybody)
+        world.limits.memory_max = 2 * size
+        crowd.drop_largest(everybody)
+        assert crowd.held_bytes(everybody) <= 2 * size
+        world.limits.memory_max = 1
+        crowd.drop_largest(everybody)
+        assert crowd.held_bytes(everybody) == crowd.shelf.bytes == 0
+
+
+@pytest.mark.parametrize("size", [10, 255, 256, 1_000, 70_000])
+async def test_what_waits_for_subscribers_is_counted_until_it_is_sent_or_dropped(size: int) -> None:
+    async with running() as world:
+        world.config.topic_buffer = 100_000
+        listeners = await slow_subscribers(world, b"x", 3)
+        publisher, shelf = world.connect(), world.clients.crowd.shelf
+        subscribers = [each for each in world.clients.by_id.values() if each.subscriber]
+        for _ in range(600_000 // (size + 1_000)):
+            await publish(publisher, b"x", b"y" * size)
+        for each in subscribers:
+            assert each.heard_shelved_bytes <= each.shelved_bytes <= each.held_bytes
+        assert shelf.bytes <= max(each.shelved_bytes for each in subscribers) + 2 * size
+        listeners[0].stream.socket.close()
+        for each in listeners[1:]:
+            with trio.move_on_after(0.1):
+                while await each.stream.receive_some():
+                    pass
+        await trio.testing.wait_all_tasks_blocked()
+        assert shelf.bytes == 0
+        assert world.clients.buffered_bytes() == 0
 
 
 @pytest.mark.patches
