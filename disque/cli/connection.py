@@ -26,6 +26,7 @@ DEFAULT_PORT = 7711
 CONNECT_S = 5.0  # for a connection, and each reply until it is logged in
 MAYBE_TLS = "; does it speak TLS? then try --tls"
 MAYBE_PLAIN = "; does it speak TLS? else leave out --tls or say disque://"
+WHOM_TO_BELIEVE = "; --cacert (in a URL tls_ca) says whose certificates are believed"
 NO_PASSWORD_HINT = "the password is taken from $DISQUE_PASSWORD, or -a"
 PIPELINE_COMMANDS_MAX = 200  # sent before their replies are read
 PIPELINE_BYTES_MAX = 4 << 20  # likewise; a single longer command goes alone
@@ -242,8 +243,8 @@ def _connect(address: Address, tls: Tls | None, timeout_s: float) -> socket.sock
         return opened
     try:
         return _context(tls).wrap_socket(opened, server_hostname=address.host)
-    except ssl.SSLCertVerificationError:
-        raise
+    except ssl.SSLCertVerificationError as error:
+        raise OSError(f"{error.verify_message.rstrip('.')}{WHOM_TO_BELIEVE}") from None
     except OSError as error:
         raise OSError(f"{_reason(error)}{MAYBE_PLAIN}") from None
     finally:
