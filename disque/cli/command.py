@@ -38,6 +38,16 @@ TEXTS = (
     ("latency", "doctor"),
     ("latency", "graph"),
 )
+# What people say by habit who come from Redis' lists -> what it is here (docs/from-redis.md).
+HABITS = {
+    **dict.fromkeys(("lpush", "rpush"), "ADDJOB"),
+    **dict.fromkeys(("lpop", "rpop", "blpop", "brpop", "lmove", "blmove"), "GETJOB"),
+    **dict.fromkeys(("keys", "scan"), "queues"),
+    "llen": "GLOBALQLEN",
+    "lrange": "QPEEK",
+    "lrem": "CANCELJOB",
+    "del": "QPURGE",
+}
 
 
 @attrs.frozen
@@ -143,11 +153,9 @@ def _suggest(reply: ErrorReply, name: str) -> None:
 
     from disque.cli.main import SUBCOMMANDS
 
-    known = [*SUBCOMMANDS, *[each.lower() for each in USAGE]]
-    close = difflib.get_close_matches(name, known, n=1)
-    if close:
-        found = close[0] if close[0] in SUBCOMMANDS else close[0].upper()
-        note(f"Did you mean {found}?")
+    known = {**HABITS, **{each.lower(): each for each in (*USAGE, *SUBCOMMANDS)}}
+    for close in difflib.get_close_matches(name, known, n=1):
+        note(f"Did you mean {known[close]}?")
 
 
 def _remind(jobs: list[Reply]) -> None:

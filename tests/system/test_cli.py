@@ -50,7 +50,9 @@ def test_error_goes_to_standard_error_and_is_status_1(lone: Node, tool: Tool) ->
     assert done.err == "(error) ERR wrong number of arguments for 'qlen' command\n"
 
 
-@pytest.mark.parametrize(("typed", "meant"), [("quues", "queues"), ("ADJOB", "ADDJOB")])
+@pytest.mark.parametrize(
+    ("typed", "meant"), [("quues", "queues"), ("ADJOB", "ADDJOB"), ("LPUSH", "ADDJOB")]
+)
 def test_unknown_command_brings_what_may_have_been_meant(
     lone: Node, tool: Tool, typed: str, meant: str
 ) -> None:
