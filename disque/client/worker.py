@@ -189,6 +189,9 @@ class Worker:
         """Decorator: a function of one Job handles these queues' jobs; the leftmost queue is served first."""
         if not queues:
             raise ValueError("job needs a queue")
+        for queue in queues:
+            if not isinstance(queue, str):
+                raise TypeError(f"a queue's name is str, got {queue!r}: say @worker.job(queue)")
         if timeout is not None and not timeout > 0:
             raise ValueError(f"timeout must be above 0, got {timeout!r}")
 

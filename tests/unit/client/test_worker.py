@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -58,6 +59,12 @@ def test_what_cannot_work_is_refused_at_once(act: Callable[[], object], complain
     with pytest.raises(ValueError, match=r".") as caught:
         act()
     assert complaint in str(caught.value)
+
+
+@pytest.mark.parametrize("queue", [handler, b"q"])
+def test_a_queue_s_name_is_text_and_no_function_that_was_decorated_without_one(queue: Any) -> None:
+    with pytest.raises(TypeError, match=r"say @worker.job\(queue\)"):
+        Worker(URL).job(queue)
 
 
 class AsyncObject:
