@@ -19,6 +19,7 @@ _NIL: Final = b"$-1\r\n"
 _NIL_ARRAY: Final = b"*-1\r\n"
 _NIL_3: Final = b"_\r\n"
 _SMALL = tuple(b":%d\r\n" % number for number in range(256))
+_CR, _LF = b"\r\n"
 _LINE_ENDS = bytes.maketrans(b"\r\n", b"  ")
 
 
@@ -49,7 +50,7 @@ Value: TypeAlias = (
 
 def status(text: bytes) -> bytes:
     """A status line; line ends inside become spaces."""
-    if b"\n" in text or b"\r" in text:
+    if _LF in text or _CR in text:  # numbers: for bytes, CPython raises and forgets an error first
         text = text.translate(_LINE_ENDS)
     return b"+%b\r\n" % text
 
