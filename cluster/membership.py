@@ -112,8 +112,7 @@ class Membership:
 
     def advance(self, now_ms: int) -> None:
         """Fire what is due; time never goes back."""
-        if now_ms <= self._state.now_ms:
-            now_ms = self._state.now_ms
+        now_ms = max(now_ms, self._state.now_ms)
         due_ms = self.next_wakeup_ms()
         self._state.now_ms = now_ms
         if due_ms is None or now_ms < due_ms:
@@ -281,7 +280,7 @@ class Membership:
     def meet(self, host: str, bus_port: int, *, is_sticky: bool = False) -> None:
         """Try to reach a node at an address (host may be a name) until it's known; a second order changes nothing.
 
-        Given up, with a note, after 60 s or a node timeout; sticky: never. LocalProtocolError for
+        Given up, with a note, after MEET_GIVE_UP_MS or a node timeout; sticky: never. LocalProtocolError for
         what can't be an address, or with 64 handshakes pending.
         """
         host = host.removeprefix("[").removesuffix("]")
@@ -477,21 +476,13 @@ class Membership:
             self._state.own(), self._state.peers.values(), self._state.meetings.values()
         )
 
-    # Helpers: time
-
-    # Helpers: peers
-
-    # Helpers: handshakes
-
-    # Helpers: links
+    # Helpers
 
     def _break_protocol(self, conn: ConnId, peer: Peer, reason: str) -> None:
         self._state.protocol_errors += 1
         self._state.note_rarely("warning", "peer_broke_protocol", peer.id, reason=reason)
         self._state.ready.closes.append(conn)
         self.closed(conn)
-
-    # Helpers: gossip and failure
 
     def _learn(self, teller: Peer, told: Gossip) -> None:
         if told.is_leaving != teller.is_leaving:
@@ -516,5 +507,3 @@ class Membership:
                 self._state.hear_of(entry.id)
                 meetings.invite(self._state, entry)
         self._state.review_unmet()
-
-    # Helpers: rest
