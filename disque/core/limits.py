@@ -10,7 +10,6 @@ class Limits:
     """Times in ms unless the name says otherwise; source: merge-rules (M, B) and Disque's constants."""
 
     # Jobs
-    ttl_default_ms: int = 86_400_000  # one day, as Disque
     retry_default_max_ms: int = 300_000  # default RETRY is TTL/10, at most this
     replicate_default: int = 3
     # an ADDJOB that waits asks one more node after 50, 100, 200 ms ... (later where answers take longer)

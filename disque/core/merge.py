@@ -105,8 +105,3 @@ def pause(
 ) -> tuple[int, NodeId, int]:
     """Pause flags of a queue (M18) as (stamp, node, flags): the later writer wins; cleared is a value, too."""
     return theirs if theirs > ours else ours
-
-
-def larger(ours: int, theirs: int) -> int:
-    """Boot numbers (M17): the larger wins."""
-    return max(ours, theirs)

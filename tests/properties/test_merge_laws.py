@@ -91,7 +91,6 @@ JOINS = (
     Join("burials (M13)", merge.burials, st.one_of(burials, burials, st.none()), differs),
     Join("expiry and DELAY (M11, M12)", merge.earlier, st.integers(NOW, NOW + 9), differs, operator.eq),
     Join("pause flags (M18)", merge.pause, st.tuples(small, nodes, small), differs, operator.eq),
-    Join("boots (M17)", merge.larger, st.integers(0, 9), differs, operator.eq),
 )  # fmt: skip
 each_join = pytest.mark.parametrize("join", JOINS, ids=lambda join: join.name)
 
