@@ -3,7 +3,7 @@
     python -m tests.mutants                     every bug of the catalogue, in its recorded simulated runs
     python -m tests.mutants no-dummy --jobs 2   this one
     python -m tests.mutants --list              names, and how to start a server with the bug in it
-    python -m tests.mutants --real [NAME ...]   real clusters with the bug in them, judged by jepsen, a minute each
+    python -m tests.mutants --real [NAME ...]   real clusters with no bug and with it, judged by jepsen, a minute each
     python -m tests.mutants --search            look for the runs anew, write seeds.json
     python -m tests.mutants --faults [W-3 ...]  C Disque's faults against the tests that name them
 
@@ -46,18 +46,20 @@ def table(verdicts: list[Verdict]) -> str:
 def real_runs() -> str:
     """Every bug, and the real run that must find those that have one."""
     return "\n".join(
-        f"{name:26} {shlex.join(real.command(name)) if bug.real else '-'}"
+        f"{name:26} {shlex.join(real.command(name, bug.real)) if bug.real else '-'}"
         for name, bug in BUGS.items()
     )
 
 
 def run_real(names: list[str]) -> int:
-    """Real runs, one after another; exit code."""
+    """Real runs, one after another, each of them first with healthy nodes; exit code."""
+    runs = dict.fromkeys(BUGS[name].real for name in names)
     bad = 0
-    for name in names:
-        verdict = real.judge(name)
-        print(verdict.line, flush=True)
-        bad += not verdict.is_good
+    for run in runs:
+        for name in (real.HEALTHY, *(each for each in names if BUGS[each].real == run)):
+            verdict = real.judge(name, run)
+            print(verdict.line, flush=True)
+            bad += not verdict.is_good
     return 1 if bad else 0
 
 

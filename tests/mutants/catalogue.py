@@ -344,6 +344,7 @@ _QUEUEING: Mapping[str, Bug] = {
         ("order",),
         ("order",),
         shape=_alone,
+        real="fifo x none",
     ),
     "no-limit": Bug(
         "MAXDELIVERIES is never looked at",

@@ -2,7 +2,7 @@
 
     python -m tests.mutants.server NAME [disque-server's own arguments]
 
-NAME is one of the catalogue, `python -m tests.mutants --list` tells them.
+NAME is one of the catalogue, `python -m tests.mutants --list` tells them; "none" is no bug.
 """
 
 from __future__ import annotations
@@ -14,12 +14,15 @@ import sys
 import disque.server
 from disque.server.main import main
 from tests.mutants.catalogue import BUGS
+from tests.mutants.real import HEALTHY
 from tests.mutants.surgery import patched
 
 
 def run(arguments: list[str]) -> int:
     """The server's exit status; 2 if there is no such bug."""
     name, *rest = arguments or [""]
+    if name == HEALTHY:
+        return main(rest)
     bug = BUGS.get(name)
     if bug is None:
         sys.stderr.write(f"no bug {name!r}; there are {' '.join(BUGS)}\n")

@@ -11,17 +11,20 @@ import pytest
 
 from disque.server.clock import Clock
 from jepsen.checkers.judge import CHECKERS
-from tests.mutants import bugs
+from tests.mutants import bugs, real
 from tests.mutants.__main__ import main, real_runs, table
 from tests.mutants.catalogue import BUGS, Recorded, recorded
 from tests.mutants.hunt import SEEN, Verdict, judge, judge_all, keys_of
+from tests.mutants.real import RealVerdict, found_in
 from tests.mutants.surgery import MissingError, Patch, patched
 from tests.sim.plan import Fault, draw
 from tests.sim.run import run_profile
 
 ROOT = Path(__file__).parents[2]
 NOBODYS = {"stats"}  # a run that shows nothing is unknown, never wrong
-OF_REAL_RUNS = 11  # the design's bugs that a real run must find, without those that need a log
+OF_REAL_RUNS = (
+    12  # the design's bugs that a real run must find, without those that need a log, and order's
+)
 
 
 @pytest.mark.timeout(400)  # some 20 s of two processors, if nobody else has them
@@ -91,6 +94,37 @@ def test_a_run_that_kills_nothing_survives_and_that_is_failure() -> None:
     assert seen.words == "SURVIVES"
 
 
+def test_a_real_run_counts_if_the_bug_is_seen_soon_and_a_healthy_one_is_valid() -> None:
+    def said(name: str, status: int, **found: float) -> str:
+        named = {checker.replace("_", "-"): at for checker, at in found.items()}
+        return RealVerdict(name, "queue x none", status, named).words
+
+    assert said("asks-nobody", 1, retry_lease=20.0, loss=1.0) == "killed"
+    assert said("asks-nobody", 1, retry_lease=61.0) == "KILLED TOO LATE"
+    assert said("asks-nobody", 1, loss=20.0) == "SURVIVES (exit 1)"
+    assert said("asks-nobody", 2) == "SURVIVES (exit 2)"
+    assert said("none", 0) == "healthy"
+    assert said("none", 2) == "NOT VALID WITHOUT A BUG (2)"
+    results = [
+        {"checker": "health", "valid": False, "findings": [{"at": 0}]},
+        {"checker": "loss", "valid": False, "findings": [{"at": 7_000_000_000}, {"at": 3e9}]},
+        {"checker": "stats", "valid": None, "findings": []},
+    ]
+    assert found_in(results, 45.0) == {"health": 45.0, "loss": 3.0}
+
+
+def test_each_real_run_has_a_healthy_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def judge(name: str, run: str) -> RealVerdict:
+        return RealVerdict(name, run, 1, dict.fromkeys(("retry-lease", "drain-to-zero"), 9.0))
+
+    monkeypatch.setattr(real, "judge", judge)
+    assert main(["--real", "asks-nobody", "ack-not-said-again"]) == 1
+    rows = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    assert rows == ["none", "asks-nobody", "none", "ack-not-said-again"]
+
+
 def test_a_class_attribute_is_replaced_too_and_one_that_is_gone_is_said_so() -> None:
     original = Clock.now_ms
     with patched(*BUGS["retry-by-wall-clock"].in_server):
@@ -112,6 +146,8 @@ def test_a_server_with_a_bug_is_a_server() -> None:
     done = subprocess.run([*command, "no-dummy", "--version"], cwd=ROOT, capture_output=True)
     assert done.returncode == 0
     assert b"disque-broker" in done.stdout
+    healthy = subprocess.run([*command, "none", "--version"], cwd=ROOT, capture_output=True)
+    assert healthy.stdout == done.stdout
     unknown = subprocess.run([*command, "no-such-bug"], cwd=ROOT, capture_output=True)
     assert unknown.returncode == 2
     assert b"no-dummy" in unknown.stderr
