@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 
 from jepsen.checkers import order, replication
 from jepsen.checkers.base import MS, Result
@@ -14,6 +15,8 @@ NAME = "stats"
 CLAIM = "The run did something: every fault is proven, jobs were delivered inside faults, acks came on other nodes."
 # of the run, in which the harness may have stood still; nobody is judged in these spans
 LAG_PERCENT = 5
+# names of nemeses that stand for whatever can be had
+ANY_KIND = ("all", "mixed", "sim")
 # what a workload has to show beside one ok of each kind of call, if faults were asked for
 IN_FAULTS, ACKS_ELSEWHERE = "deliveries_in_faults", "acks_elsewhere"
 COPIES = "copies_counted"  # as the checker of replication does
@@ -42,8 +45,7 @@ def check(index: Index) -> Result:
         for each in faults
         if each.heal_proven is False
     ]
-    if index.meta.nemesis not in ("", "none") and not faults:
-        notes.append(f"nemesis {index.meta.nemesis} did nothing")
+    notes += _missed(index)
     if numbers["lag_ms"] * MS > index.ended_at * LAG_PERCENT // 100:
         notes.append(
             f"the harness stood still for {numbers['lag_ms']} ms in all: too long to judge the rest"
@@ -101,6 +103,19 @@ def _numbers(index: Index) -> dict[str, int]:
     for (f, _), count in index.oks.items():
         numbers[f"ok_{f}"] = numbers.get(f"ok_{f}", 0) + count
     return numbers
+
+
+def _missed(index: Index) -> list[str]:
+    """What was asked of the nemesis by name and never began, as nothing fitted it; and events that are lost."""
+    kinds, asked = {fault.kind for fault in index.faults.all}, index.meta.nemesis
+    is_any = asked in ANY_KIND and bool(kinds)
+    wanted = [] if is_any else [each for each in asked.split(",") if each not in ("", "none")]
+    notes = [f"nemesis {each} did nothing" for each in wanted if each not in kinds]
+    if any(op.index != number for number, op in enumerate(index.run.ops)):
+        notes.append("events are missing: the history isn't whole")
+    if any(before.time > after.time for before, after in pairwise(index.run.ops)):
+        notes.append("time goes backwards in the history")
+    return notes
 
 
 def _never(index: Index) -> list[str]:

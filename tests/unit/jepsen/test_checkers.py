@@ -66,13 +66,44 @@ def test_nemesis_that_did_nothing_is_unknown() -> None:
     assert any("did nothing" in each for each in judge(tale.run(nemesis="kill"))["stats"].notes)
 
 
+def test_each_kind_of_fault_that_was_asked_for_has_to_come() -> None:
+    def kinds(tale: Tale) -> dict[str, Any]:
+        tale.fault(30_000, 31_000, "pause", nodes=["n1"])
+        return {"nemesis": "partition-halves,pause,kill"}
+
+    assert judge(run_of(kinds))["stats"].notes == ("nemesis kill did nothing",)
+    assert judge(run_of(kinds, nemesis="mixed"))["stats"].valid
+
+
+@pytest.mark.parametrize(
+    ("place", "note"), [(0, "time goes backwards"), (100, "events are missing")]
+)
+def test_a_history_that_lost_events_or_its_order_is_unknown(place: int, note: str) -> None:
+    run = run_of(nothing)
+    if place:
+        del run.ops[place]
+    else:
+        run.ops[place] = attrs.evolve(run.ops[place], time=run.ops[-1].time)
+    assert any(note in each for each in judge(run)["stats"].notes)
+
+
+def test_ends_that_had_no_time_to_settle_show_nothing() -> None:
+    tale = Tale()
+    for number, node in enumerate(NODES):
+        tale.whole(number, 1_000, node)
+    tale.look(3_000)
+    assert judge(tale.run())["ack-respected"].valid is None
+    tale.look(8_000)
+    assert judge(tale.run())["ack-respected"].valid is True
+
+
 def test_missing_jobs_of_an_undrained_run_are_unknown() -> None:
     tale = Tale()
     for number, node in enumerate(NODES):
         tale.whole(number, 1_000, node)
     tale.add(9, 1_000, replicate=1)
     run = tale.run(drained=None)
-    assert unknown(run) == {"loss", "health", "stats"}
+    assert unknown(run) == {"ack-respected", "loss", "health", "stats"}
     tale.look(5_000)
     # a full look at all nodes, and it is nowhere
     assert found(tale.run(drained=None)) == {("loss", "lost")}
@@ -83,7 +114,7 @@ def test_left_jobs_that_were_looked_at_too_early_are_unknown() -> None:
     for number, node in enumerate(NODES):
         tale.whole(number, 1_000, node)
     tale.look(2_000, phase="end", acked={"n1": 1})
-    assert unknown(tale.run()) == {"drain-to-zero"}
+    assert unknown(tale.run()) == {"ack-respected", "drain-to-zero"}
 
 
 @pytest.mark.parametrize("silent", [("n3",), NODES])
@@ -353,7 +384,7 @@ def test_convergence_without_a_look_in_a_calm_is_unknown() -> None:
         tale.whole(number, 10_900, node)
     tale.cut(10_000, 12_000, ["n1"])
     tale.look(12_500)
-    assert unknown(tale.run()) == {"convergence"}
+    assert unknown(tale.run()) == {"ack-respected", "convergence"}
 
 
 @pytest.mark.parametrize(
