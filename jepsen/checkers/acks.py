@@ -18,10 +18,12 @@ def check(index: Index) -> Result | None:
     """No GETJOB sent after the bound returns a job whose ack, FASTACK or CANCELJOB was confirmed (C5)."""
     findings = []
     confirmed = late = 0
+    is_any_settled = False
     for life in index.lives.values():
         if not life.orders or not (ends := life.ends()):
             continue
         confirmed += 1
+        is_any_settled = is_any_settled or index.settled_by(life, index.ended_at) < index.ended_at
         first = min(end.ended_at for end in ends)
         again = [each for each in life.deliveries if each.asked_at > first]
         late += len(again)
@@ -40,7 +42,10 @@ def check(index: Index) -> Result | None:
     if not confirmed and not purged:
         return None
     numbers = {"confirmed": confirmed, "late_duplicates": late, "bound_ms": index.bounds.facts_ms}
-    return Result(NAME, not findings, CLAIM, tuple(findings), {**numbers, "purged": len(purged)})
+    numbers["purged"] = len(purged)
+    if not findings and not is_any_settled and not purged:
+        return Result(NAME, None, CLAIM, (), numbers, ("no end had the time to settle",))
+    return Result(NAME, not findings, CLAIM, tuple(findings), numbers)
 
 
 def _purged(index: Index) -> Iterator[tuple[Life, Purge]]:
