@@ -44,8 +44,6 @@ BY_ID: Final = {
     "revive": "REVIVE",
     "working": "WORKING",
 }
-# How a line ends that breaks such a promise: the job may have been added before the node failed (MISCONF).
-NOBODY_KNOWS: Final = "isn't known"
 ANSWER_MS: Final = 2_500  # for commands without a time-out of their own
 GRACE_MS: Final = 1_500  # beyond a command's own time-out
 
@@ -86,10 +84,15 @@ def result_of(f: str, reply: Any, run: str) -> dict[str, Any]:
     return {"count": reply}
 
 
-def outcome_of_error(line: str) -> str:
-    """FAIL if this error reply promises that nothing happened, else INFO."""
-    is_known = line.partition(" ")[0] in NOTHING_HAPPENED and not line.endswith(NOBODY_KNOWS)
-    return FAIL if is_known else INFO
+def outcome_of_error(f: str, line: str) -> str:
+    """FAIL if this error reply promises that nothing happened, else INFO.
+
+    A waiting ADDJOB is taken back by best effort when its node is to leave, or can't write; of the latter it says so.
+    """
+    word = line.partition(" ")[0]
+    if f == "add" and (word == "LEAVING" or line.endswith("isn't known")):
+        return INFO
+    return FAIL if word in NOTHING_HAPPENED else INFO
 
 
 def outcome_of_trouble(trouble: Trouble) -> str:

@@ -70,7 +70,7 @@ class Session:
                 timeout_s=commands.timeout_ms(f, value) / 1_000,
             )
         except ReplyError as error:
-            return Completed(commands.outcome_of_error(str(error)), value, str(error))
+            return Completed(commands.outcome_of_error(f, str(error)), value, str(error))
         except Trouble as trouble:
             return Completed(commands.outcome_of_trouble(trouble), value, trouble.kind)
         return Completed(OK, {**value, **commands.result_of(f, reply, self.run)})

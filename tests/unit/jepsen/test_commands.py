@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from disque.server.clients import UNKNOWN_OUTCOME, UNWRITTEN
+from disque.server.clients import UNKNOWN_OUTCOME
 from jepsen import bodies, commands
 from jepsen.history import FAIL, INFO
 from jepsen.resp import Trouble
@@ -125,15 +125,28 @@ def test_no_delivery_is_an_empty_list() -> None:
         ("PAUSED Queue paused in input", FAIL),
         ("LEAVING This node is leaving", FAIL),
         ("NOJOB Job not known", FAIL),
-        ("MISCONF Errors writing to the AOF file: No space left on device", FAIL),
-        (f"MISCONF {UNWRITTEN}: No space left on device{UNKNOWN_OUTCOME}", INFO),
         ("BADID Invalid Job ID format.", FAIL),
     ],
 )
 def test_an_error_reply_is_a_fail_only_if_nothing_can_have_happened(
     line: str, outcome: str
 ) -> None:
-    assert commands.outcome_of_error(line) == outcome
+    assert commands.outcome_of_error("ack", line) == outcome
+
+
+@pytest.mark.parametrize(
+    ("line", "outcome"),
+    [
+        ("MISCONF Errors writing to the AOF file: no space", FAIL),
+        (f"MISCONF Errors writing to the AOF file: no space{UNKNOWN_OUTCOME}", INFO),
+        ("LEAVING This node is leaving", INFO),
+        ("OOM command not allowed", FAIL),
+    ],
+)
+def test_a_waiting_addjob_may_have_added_its_job_though_its_node_gave_it_up(
+    line: str, outcome: str
+) -> None:
+    assert commands.outcome_of_error("add", line) == outcome
 
 
 def test_no_reply_is_a_fail_only_before_the_first_byte() -> None:
