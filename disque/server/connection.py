@@ -159,9 +159,7 @@ class Client:
         self.decoder = decoder
         self.dialect: Dialect | None = None  # None: RESP's
         self.wants_writer = wants_writer  # called when a write was short and nothing waited before
-        self.on_flushed: Callable[[], None] | None = (
-            None  # called whenever nothing is left to be sent
-        )
+        self.on_flushed: Callable[[], None] | None = None  # when nothing is left to be sent
         self.address = ""
         self.host = self.local_host = ""  # of the other side and of ours, "" for a unix socket
         self.is_local = False  # loopback or unix socket
