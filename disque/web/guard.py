@@ -17,7 +17,7 @@ import re
 import secrets
 from contextlib import aclosing
 from typing import TYPE_CHECKING
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl
 
 import trio
 from starlette.datastructures import Headers, MutableHeaders
@@ -164,7 +164,7 @@ class Guard:
         site, origin = headers.get("sec-fetch-site"), headers.get("origin")
         if site is not None:
             return site in ("same-origin", "none")
-        return origin is None or urlsplit(origin).netloc == headers.get("host", "")
+        return origin is None or origin.partition("://")[2] == headers.get("host", "")
 
 
 def _place(client: tuple[str, int] | None) -> str:

@@ -189,6 +189,7 @@ async def test_a_token_is_worth_nothing_to_another_process() -> None:
     [
         {"origin": "http://evil.example"},
         {"origin": "null"},
+        {"origin": "http://[::1"},
         {"origin": "http://localhost:9999"},
         {"sec_fetch_site": "cross-site"},
         {"sec_fetch_site": "same-site"},
