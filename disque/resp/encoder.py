@@ -18,6 +18,7 @@ PONG: Final = b"+PONG\r\n"
 _NIL: Final = b"$-1\r\n"
 _NIL_ARRAY: Final = b"*-1\r\n"
 _NIL_3: Final = b"_\r\n"
+ERROR_CHARS_MAX: Final = 4_096  # many errors show what a client said, which may have half a GiB
 _SMALL = tuple(b":%d\r\n" % number for number in range(256))
 _CR, _LF = b"\r\n"
 _LINE_ENDS = bytes.maketrans(b"\r\n", b"  ")
@@ -56,12 +57,14 @@ def status(text: bytes) -> bytes:
 
 
 def error(code: str, text: str) -> bytes:
-    """An error line; line ends inside become spaces.
+    """An error line of ERROR_CHARS_MAX; line ends inside become spaces.
 
     Bytes that were no UTF-8 when `text` was made (surrogateescape) come out as they were.
     """
     line = f"{code} {text}" if code else text
-    return b"-%b\r\n" % line.encode("utf-8", "surrogateescape").translate(_LINE_ENDS)
+    return b"-%b\r\n" % line[:ERROR_CHARS_MAX].encode("utf-8", "surrogateescape").translate(
+        _LINE_ENDS
+    )
 
 
 def integer(number: int) -> bytes:

@@ -111,6 +111,7 @@ def test_another_decoder_reads_what_was_encoded(value: Any, proto: Any) -> None:
         (enc.status(b"a\r\nb"), b"+a  b\r\n"),
         (enc.error("ERR", "a\r\n+OK"), b"-ERR a  +OK\r\n"),
         (enc.error("", "BARE"), b"-BARE\r\n"),
+        (enc.error("ERR", "x" * 5_000), b"-ERR " + b"x" * 4_092 + b"\r\n"),
         (
             enc.error("ERR", b"\xff\xc3\xa4".decode("utf-8", "surrogateescape")),
             b"-ERR \xff\xc3\xa4\r\n",
