@@ -128,7 +128,7 @@ class Settings:
         config, shell = self._config, self._shell
         match name:
             case "dir":
-                os.chdir(config.dir)
+                self._enter_folder()
             case "loglevel":
                 self._events.level = config.loglevel
             case "maxclients":
@@ -156,6 +156,12 @@ class Settings:
         self._apply_client_limits()
         shell.clients.limits_changed()
         self.on_change()
+
+    def _enter_folder(self) -> None:
+        try:
+            os.chdir(self._config.dir)
+        except OSError as error:  # it may be read, and not be entered
+            raise CommandError(f"Changing directory: {error.strerror}") from None
 
     def _apply_node_timeout(self) -> None:
         broker, timeout_ms = self._shell.broker, self._config.cluster_node_timeout

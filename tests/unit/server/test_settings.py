@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from disque.errors import CommandError
 from disque.server.config import Config
 from disque.server.settings import limits_of
 from tests.unit.server.world import running
@@ -93,6 +94,13 @@ async def test_what_is_announced_changes_at_run_time_and_takes_the_tls_port_with
             await peer.ask(b"CONFIG SET cluster-announce-port " + value + b"\r\n", b"+OK\r\n")
             own = world.broker.membership.identity
             assert (own.port, own.tls_port) == (int(value) or 7711, tls_port)
+
+
+async def test_a_folder_that_cannot_be_entered_is_an_error_of_the_client() -> None:
+    async with running() as world:
+        world.config.dir = "/nowhere"
+        with pytest.raises(CommandError, match="Changing directory: No such file or directory"):
+            world.settings.apply("dir")
 
 
 async def test_output_limit_concerns_those_who_are_connected_already() -> None:
