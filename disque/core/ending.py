@@ -9,6 +9,7 @@ from __future__ import annotations
 from cluster.nodeid import NodeId
 from cluster.view import ClusterView
 from disque.core import messages as msg
+from disque.core.chores import for_each
 from disque.core.copies import (
     add_holders,
     end_absence,
@@ -32,7 +33,6 @@ from disque.core.state import (
     AddWait,
     State,
     Tombstone,
-    for_each,
     members_of,
     rank,
     reachable,
@@ -359,7 +359,7 @@ def may_be_elsewhere(view: ClusterView) -> bool:
 
 def end_dummies(state: State) -> None:
     """Nobody may have a copy any more who can't be asked: dummies that waited for that alone end."""
-    for_each(state, state.dummies, _end_dummy_of)
+    for_each(state, state.dummies, _end_dummy_of, key=end_dummies)
 
 
 def _end_dummy_of(state: State, id_: JobId) -> None:

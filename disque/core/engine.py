@@ -46,6 +46,7 @@ from disque.core import (
 from disque.core import commands as cmd
 from disque.core import messages as msg
 from disque.core.acks import mark_due
+from disque.core.chores import chore_due
 from disque.core.copies import absence_due, answer_end, id_expiry, own_word
 from disque.core.delivery import (
     REMOVED_TEXT,
@@ -95,7 +96,6 @@ from disque.core.state import (
     Tie,
     Tombstone,
     Walk,
-    chore_due,
     fail,
     peer_of,
     reply,
@@ -149,10 +149,12 @@ class Engine:
         """As `tell_time`, and fires what is due, at most `wakeups_a_turn` timers."""
         state = self.state
         self.tell_time(now_ms)
-        for _ in range(state.limits.wakeups_a_turn):
+        state.fired = 0
+        while state.fired < state.limits.wakeups_a_turn:
             item = state.agenda.pop_due(state.now_ms)
             if item is None:
                 break
+            state.fired += 1
             if state.trash.pools and flushing.is_trash(state, item):
                 continue
             _DUE[type(item)](state, item)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from cluster.nodeid import NodeId
 from disque.core import messages as msg
+from disque.core.chores import for_each
 from disque.core.copies import (
     absorb,
     add_holders,
@@ -36,7 +37,7 @@ from disque.core.job import Event, Job, JobState
 from disque.core.jobqueue import Exchange, JobQueue
 from disque.core.moves import can_move_to, move_out
 from disque.core.ready import ClientId
-from disque.core.state import State, for_each, is_name, send, wake
+from disque.core.state import State, is_name, send, wake
 
 
 def feed(state: State) -> None:
@@ -151,7 +152,7 @@ def ask_newcomers(state: State, nodes: Sequence[NodeId]) -> None:
             if queue.wake_at is None:
                 wake(state, queue, state.now_ms + state.limits.needjobs_broadcast_first_ms)
 
-    for_each(state, state.queues, ask)
+    for_each(state, state.queues, ask, key=(ask_newcomers, *nodes))
 
 
 def on_need_jobs(state: State, peer: NodeId, said: msg.NeedJobs) -> None:

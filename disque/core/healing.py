@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from cluster.nodeid import NodeId
 from cluster.view import ClusterView
 from disque.core import messages as msg
+from disque.core.chores import for_each
 from disque.core.copies import facts_of, set_ack
 from disque.core.delivery import LEAVING_TEXT, book, end_get
 from disque.core.ending import collect, is_settled
@@ -26,7 +27,6 @@ from disque.core.state import (
     Sweep,
     Walk,
     fail,
-    for_each,
     peer_of,
     reach_deadline,
     send,
@@ -77,7 +77,7 @@ def view_changed(state: State, view: ClusterView) -> None:
     if lost or new_forgotten or (has_reached_more and state.now_ms < reach_deadline(state)):
         _start_sweep(state, frozenset(lost))
     if view.is_leaving:
-        for_each(state, state.getting.values(), _end_get_of_leaver)
+        for_each(state, state.getting.values(), _end_get_of_leaver, key=_end_get_of_leaver)
     adds_review(state)
 
 

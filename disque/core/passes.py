@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Reversible
 from typing import Any
 
 import attrs
@@ -22,8 +22,11 @@ class Trash:
 class Chore:
     """The same for each of very many things that were there when it began, in order; any may have gone meanwhile."""
 
+    key: Hashable
     do: Callable[[Any, Any], None]  # with the state and one of them
+    things: Reversible[Any]  # a dict or a view of one: what is in it changes
     left: list[Any]  # the next one last
+    is_due_again: bool = False  # asked for once more while under way
     wake_at: int | None = None
 
 

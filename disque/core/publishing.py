@@ -14,6 +14,7 @@ from cluster.nodeid import NodeId
 from cluster.view import ClusterView
 from disque.core import commands as cmd
 from disque.core import messages as msg
+from disque.core.chores import for_each
 from disque.core.delivery import queue_of
 from disque.core.ready import ClientId, Published, Pushes, Reply
 from disque.core.state import State, fail, reply, send, wake
@@ -197,10 +198,14 @@ def topics_view_changed(state: State, before: ClusterView) -> None:
 
 
 def _tell_all(state: State, peer: NodeId) -> None:
-    is_anew = True
-    for (kind, name), who in state.topics.table.first(state.limits.topics_told_max):
-        send(state, (peer,), msg.Subscribed(kind, name, count_of(who), is_anew))
-        is_anew = False
+    told = [topic for topic, _ in state.topics.table.first(state.limits.topics_told_max)]
+
+    def tell(state: State, topic: Topic) -> None:
+        kind, name = topic
+        count = count_of(state.topics.table.get(topic))
+        send(state, (peer,), msg.Subscribed(kind, name, count, is_anew=topic == told[0]))
+
+    for_each(state, told, tell, key=(_tell_all, peer))
 
 
 def on_subscribed(state: State, peer: NodeId, said: msg.Subscribed) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from cluster.nodeid import NodeId
 from disque.core import commands as cmd
 from disque.core import messages as msg
+from disque.core.chores import for_each
 from disque.core.copies import (
     absorb,
     add_holders,
@@ -45,7 +46,6 @@ from disque.core.state import (
     State,
     copy_count,
     fail,
-    for_each,
     is_counted,
     peer_of,
     reply,
@@ -381,7 +381,7 @@ def adds_lost_client(state: State, client: ClientId) -> None:
 
 def adds_review(state: State) -> None:
     """The view changed: count, and ask, anew (M25)."""
-    for_each(state, state.adding, _review_add)
+    for_each(state, state.adding, _review_add, key=adds_review)
 
 
 def _review_add(state: State, id_: JobId) -> None:

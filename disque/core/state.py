@@ -6,9 +6,9 @@ The modules above are plain functions over a State. Nothing here decides anythin
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Hashable, Iterable
 from hashlib import blake2b
-from typing import Protocol, TypeAlias, TypeVar
+from typing import Protocol, TypeAlias
 
 import attrs
 
@@ -41,10 +41,7 @@ class Dice(Protocol):
 # The fields of a JobSpec but its headers, in order.
 SpecKey: TypeAlias = tuple[bytes, int, int, bool, int, int, int, int, bytes]
 
-T = TypeVar("T")
-
 _COUNTED_MAX = 10_000
-_CHORE_STEP = 1_000
 
 
 @attrs.define(eq=False)
@@ -372,6 +369,8 @@ class State:
     is_recording: bool = True  # somebody takes the records: without a log nobody may
     pager: Pager = attrs.Factory(Pager)
     trash: Trash = attrs.Factory(Trash)
+    chores: dict[Hashable, Chore] = attrs.Factory(dict)
+    fired: int = 0  # timers in this `advance`; each thing that a pass has seen to counts as one
     tallies: dict[bytes, Tally] = attrs.Factory(dict)  # by effective queue
     total: Tally = attrs.Factory(Tally)  # of all queues, roles alone
     tombstones: OrderedDict[JobId, Tombstone] = attrs.Factory(OrderedDict)
@@ -581,20 +580,3 @@ def is_name(state: State, name: bytes) -> bool:
     """True for a queue that a peer may speak of: of a name that a client could give it here, or that is here."""
     is_short = len(name) <= state.limits.queue_name_bytes_max
     return is_short or name in state.queues or name in state.tallies
-
-
-def for_each(state: State, things: Iterable[T], do: Callable[[State, T], None]) -> None:
-    """Do the same for each of very many things, in bounded steps, the first one at once; few need no other.
-
-    What happens meanwhile happens: `do` looks whether its thing still counts.
-    """
-    left = list(things)[::-1]
-    chore_due(state, Chore(do, left))
-
-
-def chore_due(state: State, chore: Chore) -> None:
-    """One bounded step."""
-    for _ in range(min(_CHORE_STEP, len(chore.left))):
-        chore.do(state, chore.left.pop())
-    if chore.left:
-        wake(state, chore, state.now_ms + 1)

@@ -39,7 +39,7 @@ RETRY_FIRST_S = 0.1  # between tries to write the log
 RETRY_MAX_S = 1.0
 # Who hear a topic's message at once; beyond that all do as others run what they kept
 LISTENERS_A_ROW = 200
-FIRE_MS = 20  # from one look at the timers to the next while no turn is taken
+FIRE_MS = 50  # from one look at the timers to the next while no turn is taken
 RESUME_S = 0.005  # kept commands run for so long in a row, before others have their turn
 
 

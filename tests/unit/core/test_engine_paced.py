@@ -5,9 +5,11 @@ from __future__ import annotations
 from cluster.view import ClusterView
 from disque.core import commands as cmd
 from disque.core import messages as msg
+from disque.core.chores import STEP, for_each
 from disque.core.delivery import free
 from disque.core.ready import ClientId, Failure, NilArray, Status
 from disque.core.state import peer_of
+from disque.core.topics import Kind
 from tests.unit.core.builders import (
     BOOT,
     NODE_TIMEOUT_MS,
@@ -40,13 +42,51 @@ def with_waits(seen: ClusterView, count: int = MANY, *, timeout_ms: int = 0) -> 
 def test_newcomers_hear_in_steps_what_is_waited_for() -> None:
     node = with_waits(UP)
     node.see(view(up=(B, C)))
-    assert len(node.told(msg.NeedJobs, to=C)) == 1_000
+    assert len(node.told(msg.NeedJobs, to=C)) == STEP
     node.disconnect(ClientId(FIRST + MANY - 1))
     node.add(queue=b"2000")
-    node.advance(2)
+    node.advance(MANY // STEP)
     asked = [each.queue for each in node.told(msg.NeedJobs, to=C)]
     assert asked == [b"%d" % n for n in range(MANY - 1) if n != 2_000]
     assert node.told(msg.NeedJobs, to=B) == []
+
+
+def test_however_often_a_peer_comes_and_goes_one_chore_goes_around_and_then_once_more() -> None:
+    node = with_waits(UP)
+    for _ in range(20):
+        node.see(view(up=(B, C)))
+        node.see(view(up=(B,), cut=(C,)))
+    node.see(view(up=(B, C)))
+    assert len(node.state.chores) == 1
+    assert node.told(msg.NeedJobs, to=C)[STEP:] == [], "the first step of the first time"
+    node.advance(2 * MANY // STEP)
+    asked = [each.queue for each in node.told(msg.NeedJobs, to=C)]
+    assert asked == [b"%d" % n for n in (*range(MANY), *range(MANY))]
+    assert node.state.chores == {}
+
+
+def test_of_very_many_chores_a_turn_does_as_much_as_of_one() -> None:
+    node = with_waits(UP)
+    done: list[int] = []
+    for key in range(50):
+        for_each(node.state, range(MANY), lambda _, n: done.append(n), key=key)
+    del done[:]
+    node.engine.advance(node.state.now_ms + 1)
+    assert len(done) <= node.state.limits.wakeups_a_turn + STEP
+
+
+def test_peers_are_told_of_topics_in_steps() -> None:
+    node = Node()
+    for n in range(MANY):
+        node.do(cmd.Subscribe(ClientId(FIRST), ((Kind.CHANNEL, b"%d" % n),)))
+    node.see(UP)
+    assert len(node.told(msg.Subscribed, to=B)) == STEP
+    node.do(cmd.Unsubscribe(ClientId(FIRST), ((Kind.CHANNEL, b"0"), (Kind.CHANNEL, b"2000"))))
+    node.advance(MANY // STEP)
+    said = node.told(msg.Subscribed, to=B)
+    assert [each.is_anew for each in said] == [True, *[False] * (MANY + 1)]
+    counts = {each.name: each.count for each in said}
+    assert counts == {b"%d" % n: int(n not in (0, 2_000)) for n in range(MANY)}
 
 
 def test_a_crowd_that_waits_for_one_queue_is_one_question() -> None:
@@ -67,10 +107,10 @@ def test_waiting_addjobs_are_looked_at_again_in_steps_after_a_change_of_the_view
     gone, confirmed = list(node.state.adding)[-2:]
     node.clear()
     node.see(view(up=(B, C, D)))
-    assert len(node.told(msg.ReplJob, to=B)) == 1_000
+    assert len(node.told(msg.ReplJob, to=B)) == STEP
     node.do(cmd.CancelJob((gone,)), client=ClientId(9_999))
     node.hear(B, msg.GotJob(confirmed, BOOT, 1))
-    node.advance(1)
+    node.advance(1_500 // STEP)
     assert len(node.told(msg.ReplJob, to=B)) == 1_498
     assert len(node.told(msg.ReplJob, to=C)) == 1_499
 
@@ -84,12 +124,12 @@ def test_dummies_that_waited_for_the_last_member_end_in_steps() -> None:
     node.advance(0)
     assert len(node.state.dummies) == MANY
     node.see(UP)
-    assert len(node.state.dummies) == MANY - 1_000
+    assert len(node.state.dummies) == MANY - STEP
     node.see(view(up=(B,), has_unmet=True))
-    node.advance(5)
-    assert len(node.state.dummies) == MANY - 1_000, "somebody may be elsewhere again"
+    node.advance(MANY // STEP)
+    assert len(node.state.dummies) == MANY - STEP, "somebody may be elsewhere again"
     node.see(UP)
-    node.advance(5)
+    node.advance(2 * MANY // STEP)
     assert node.state.dummies == {}
 
 
@@ -109,14 +149,14 @@ def test_peers_that_are_back_together_are_told_from_one_list() -> None:
 def test_who_waits_at_a_leaving_node_is_told_in_steps_and_not_once_it_stays() -> None:
     node = with_waits(UP)
     node.see(view(up=(B,), leaving=(A,)))
-    assert len(node.replies) == 1_000
+    assert len(node.replies) == STEP
     assert {type(reply) for _, reply in node.replies} == {Failure}
     node.see(UP)
     node.advance(5)
-    assert (len(node.replies), len(node.state.getting)) == (1_000, MANY - 1_000)
+    assert (len(node.replies), len(node.state.getting)) == (STEP, MANY - STEP)
     node.see(view(up=(B,), leaving=(A,)))
     node.disconnect(ClientId(FIRST + MANY - 1))
-    node.advance(5)
+    node.advance(2 * MANY // STEP)
     told = sorted(client for client, _ in node.replies)
     assert told == list(range(FIRST, FIRST + MANY - 1))
 
