@@ -69,7 +69,7 @@ from disque.core.job import Job, JobState
 from disque.core.jobid import JobId
 from disque.core.jobqueue import JobQueue
 from disque.core.limits import Limits
-from disque.core.passes import Chore, Pager, Trash
+from disque.core.passes import Chore, Leaver, Pager, Repairer, Returning, Sweep, Trash, Walk
 from disque.core.ready import (
     BASE_KINDS,
     ClientId,
@@ -84,18 +84,13 @@ from disque.core.state import (
     Dice,
     GetWait,
     Inquiry,
-    Leaver,
     Mark,
     Peer,
     Purge,
     Repair,
-    Repairer,
-    Returning,
     State,
-    Sweep,
     Tie,
     Tombstone,
-    Walk,
     fail,
     peer_of,
     reply,

@@ -19,13 +19,12 @@ from disque.core.federation import ask_newcomers
 from disque.core.job import Job, JobState
 from disque.core.jobid import JobId
 from disque.core.moves import moves_peer_back, moves_peer_forgotten
+from disque.core.passes import Sweep, Walk
 from disque.core.replication import adds_review
 from disque.core.state import (
     GetWait,
     Peer,
     State,
-    Sweep,
-    Walk,
     fail,
     peer_of,
     reach_deadline,

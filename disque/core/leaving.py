@@ -14,7 +14,8 @@ from disque.core.copies import add_holders, facts_of, remove, set_ack, tell_othe
 from disque.core.federation import give_copy
 from disque.core.job import Job, JobState, Role
 from disque.core.moves import can_move_to, move_out, open_move
-from disque.core.state import Leaver, State, is_counted, record, salted, send, wake
+from disque.core.passes import Leaver
+from disque.core.state import State, is_counted, record, salted, send, wake
 from disque.core.willing import is_willing
 
 _PASS_MS = 100  # between two steps of a pass

@@ -13,16 +13,8 @@ from disque.core import messages as msg
 from disque.core.copies import add_holders, body_size, facts_of
 from disque.core.job import Job, JobState
 from disque.core.jobid import JobId
-from disque.core.state import (
-    Repair,
-    Repairer,
-    State,
-    is_counted,
-    members_of,
-    salted,
-    send,
-    wake,
-)
+from disque.core.passes import Repairer
+from disque.core.state import Repair, State, is_counted, members_of, salted, send, wake
 from disque.core.willing import is_willing
 
 _OPEN_MAX = 256

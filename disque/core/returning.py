@@ -18,16 +18,9 @@ from disque.core.ending import record_end
 from disque.core.inquiries import members, open_inquiry
 from disque.core.job import Event, Job, JobState, Role
 from disque.core.jobid import JobId
+from disque.core.passes import Returning
 from disque.core.sharing import intern_nodes
-from disque.core.state import (
-    Inquiry,
-    Returning,
-    State,
-    fail,
-    record,
-    send,
-    wake,
-)
+from disque.core.state import Inquiry, State, fail, record, send, wake
 
 RETURNED = 12  # its kind among the questions of `asking`
 _BATCH_IDS = 500

@@ -19,8 +19,9 @@ from disque.core.introspection import PAUSE_NAMES, queue_fields, shown, state_na
 from disque.core.job import Job, Role
 from disque.core.jobid import JobId
 from disque.core.jobqueue import PAUSE_IN, PAUSE_OUT, JobQueue
+from disque.core.passes import Scan
 from disque.core.ready import ClientId, Reply, Status
-from disque.core.state import Scan, State, is_name, record, reply, send
+from disque.core.state import State, is_name, record, reply, send
 
 _SCANS_MAX = 64
 _SCANNED_NAMES_MAX = 4_000_000  # over all snapshots

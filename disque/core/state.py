@@ -21,7 +21,7 @@ from disque.core.jobid import JobId
 from disque.core.jobqueue import JobQueue, Place
 from disque.core.limits import Limits
 from disque.core.messages import Facts, Message
-from disque.core.passes import Chore, Pager, Trash
+from disque.core.passes import Chore, Leaver, Pager, Repairer, Returning, Scan, Sweep, Trash, Walk
 from disque.core.ready import ClientId, Failure, Ready, Record, Reply
 from disque.core.topics import Topics
 
@@ -214,42 +214,6 @@ class Peer:
 
 
 @attrs.define(eq=False)
-class Walk:
-    """A walk over the jobs shared with one peer, a batch at a time (B4.4)."""
-
-    peer: NodeId
-    ids: list[JobId]
-    ends: int  # how many of them, first, were done entries
-    position: int = 0
-    batch_end: int = 0  # position after the batch under way
-    seq: int = 0  # of the batch under way, 0: none
-    is_due_again: bool = False  # asked for once more while under way
-    # asked for once more before it began: what is to be said is looked up when it does
-    is_stale: bool = False
-    wake_at: int | None = None
-
-
-@attrs.define(eq=False)
-class Sweep:
-    """A bounded pass over all jobs after a node was lost or forgotten (B1.5, B2.7)."""
-
-    ids: list[JobId]
-    lost: frozenset[NodeId]
-    position: int = 0
-    wake_at: int | None = None
-
-
-@attrs.define(eq=False)
-class Returning:
-    """A node that came back under a new id asks for its quarantined copies, in rounds (B2.8)."""
-
-    since: int
-    round_at: int = 0
-    ids: list[JobId] = attrs.Factory(list)  # still to be asked about in this round
-    wake_at: int | None = None
-
-
-@attrs.define(eq=False)
 class Repair:
     """A job that gets copies again (B3)."""
 
@@ -257,30 +221,6 @@ class Repair:
     started_at: int
     asked: dict[NodeId, None] = attrs.Factory(dict)  # holders asked whether they have a copy
     tried: dict[NodeId, None] = attrs.Factory(dict)  # nodes that were sent one
-    wake_at: int | None = None
-
-
-@attrs.define(eq=False)
-class Repairer:
-    """When to look through all jobs for missing copies, and how far that is."""
-
-    times: list[int] = attrs.Factory(list)
-    ids: list[JobId] = attrs.Factory(list)
-    tokens: int = 0  # bytes that repairs may send now
-    filled_at: int = 0
-    wake_at: int | None = None
-
-
-@attrs.define(eq=False)
-class Leaver:
-    """A node that leaves hands its jobs over, in passes over all of them (B5)."""
-
-    begins_at: int
-    ids: list[JobId] = attrs.Factory(list)
-    kept: dict[JobId, dict[NodeId, None]] = attrs.Factory(dict)  # who promised to keep a copy
-    asked: dict[JobId, int] = attrs.Factory(dict)  # ms; when something was last asked about a job
-    # ends that a peer that stays carries on: they are kept, too, but nobody needs them here (B5.6)
-    carried: dict[JobId, NodeId] = attrs.Factory(dict)
     wake_at: int | None = None
 
 
@@ -296,16 +236,6 @@ class Purge:
     ids: list[JobId] | None = None  # that were here at the end of the queue; None: not there yet
     position: int = 0
     wake_at: int | None = None
-
-
-@attrs.define(eq=False)
-class Scan:
-    """The names that an unfinished QSCAN or JSCAN walks over."""
-
-    kind: str
-    names: list[bytes] | list[JobId]
-    doubles_from: int  # position behind which names may stand that stood before
-    seen: set[bytes] = attrs.Factory(set)  # of those before it, if any stand behind
 
 
 @attrs.define

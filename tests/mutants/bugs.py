@@ -40,8 +40,9 @@ from disque.core.inquiries import open_inquiry
 from disque.core.job import Job, JobSpec, JobState, Reason
 from disque.core.jobid import JobId, make_job_id
 from disque.core.jobqueue import JobQueue
+from disque.core.passes import Leaver
 from disque.core.ready import ClientId
-from disque.core.state import AddWait, Leaver, Peer, State
+from disque.core.state import AddWait, Peer, State
 from disque.server.clock import Clock
 from tests.sim.node import EPOCH_MS, Node
 
