@@ -30,6 +30,7 @@ _LARGE_BODY_BYTES = 32 << 10  # from here on, a body is collected in pieces
 _PIECE_BYTES_MIN = 16 << 10  # smaller reads are put together: an object costs 40 bytes
 _DETOUR_MAX = 64  # commands taken the exact way before the fast one is tried again
 _ARGUMENTS_MAX = 1_024  # of a command of the fast path
+_ALIKE_MAX = 32  # arguments of the last command whose lengths are remembered till the next read
 _SHORT_BYTES = 1_024  # lengths whose header is at hand
 
 _NO_COUNT = "Protocol error: invalid multibulk length"  # Disque's texts
@@ -76,6 +77,8 @@ class Decoder:
         "_detour_length",
         "_fed",
         "_fed_bytes",
+        "_good_headers",
+        "_good_lengths",
         "_held_bytes",
         "_is_before_auth",
         "_left",
@@ -84,6 +87,7 @@ class Decoder:
         "_trailer",
         "error",
         "has_more",
+        "pending_bytes",
     )
 
     def __init__(
@@ -95,7 +99,12 @@ class Decoder:
     ) -> None:
         self.error: ProtocolError | None = None
         self.has_more = False  # the last take() ended amid a long command, not for want of bytes
+        # that were fed and haven't come out as commands, half a command included
+        self.pending_bytes = 0
         self._allowance = 0  # arguments that this take() may still take the exact way
+        # Of the last command that was found good: those of a connection are alike
+        self._good_headers: list[bytes] = []
+        self._good_lengths: list[int] = []
         self.set_limits(bulk_bytes_max=bulk_bytes_max, arguments_max=arguments_max)
         self._buffer_max = buffer_bytes_max
         self._data = b""  # being parsed, from _position on
@@ -124,19 +133,16 @@ class Decoder:
         self._bulk_max = bulk_bytes_max
         self._arguments_max = arguments_max
         self._is_before_auth = is_before_auth
-
-    @property
-    def pending_bytes(self) -> int:
-        """Bytes that were fed and haven't come out as commands, half a command included."""
-        return len(self._data) - self._position + self._fed_bytes + self._held_bytes
+        self._good_headers, self._good_lengths = [], []
 
     def feed(self, data: bytes | bytearray | memoryview) -> None:
         """Add what was read; BufferLimitError if more than `buffer_bytes_max` would be pending."""
         if self.error is not None:
             return
         size = len(data)
-        if self.pending_bytes + size > self._buffer_max:
-            text = f"{self.pending_bytes + size} bytes pending, the limit is {self._buffer_max}"
+        self.pending_bytes += size
+        if self.pending_bytes > self._buffer_max:
+            text = f"{self.pending_bytes} bytes pending, the limit is {self._buffer_max}"
             self._fail(BufferLimitError(text))
             raise BufferLimitError(text)
         self._fed_bytes += size
@@ -152,6 +158,8 @@ class Decoder:
         if self.error is None:
             try:
                 self._parse(commands, count_max)
+                rest = len(self._data) - self._position
+                self.pending_bytes = rest + self._fed_bytes + self._held_bytes
             except ProtocolError as error:
                 self._fail(error)
         if self.error is not None and not commands:
@@ -160,6 +168,7 @@ class Decoder:
 
     def _fail(self, error: ProtocolError) -> None:
         self.error = error
+        self.pending_bytes = 0
         self._data, self._position = b"", 0
         self._fed, self._fed_bytes = [], 0
         self._arguments, self._body, self._held_bytes = [], [], 0
@@ -175,6 +184,9 @@ class Decoder:
                     if len(commands) >= count_max:
                         return
             is_out = self._left == 0 and self._position >= len(self._data)
+            if is_out and not self._fed:
+                self._data, self._position = b"", 0
+                return
             if is_out or not self._take_exactly(commands):
                 if self.has_more or not self._refill():
                     return
@@ -231,9 +243,8 @@ class Decoder:
     def _take_parts(self, parts: list[bytes], commands: list[list[bytes]], count_max: int) -> int:
         """Take the commands at the head of `parts`; return the index of the first part left."""
         at, last, arguments_max = 0, len(parts) - 1, self._arguments_max
+        good_headers, good_lengths = self._good_headers, self._good_lengths
         is_odd = False
-        good_headers: list[bytes] = []
-        good_lengths: list[int] = []
         while len(commands) < count_max:
             count = _COUNTS.get(parts[at])
             if count is None or count > arguments_max:
@@ -244,14 +255,15 @@ class Decoder:
                 break
             arguments = parts[at + 2 : end : 2]
             headers, lengths = parts[at + 1 : end : 2], list(map(len, arguments))
-            # A pipeline is of commands that are alike
             if headers != good_headers or lengths != good_lengths:
-                if headers != list(map(_header_of, lengths)) or max(lengths) > self._bulk_max:
-                    is_odd = True
+                good_headers, good_lengths = list(map(_header_of, lengths)), lengths
+                if headers != good_headers or max(lengths) > self._bulk_max:
+                    good_headers, good_lengths, is_odd = [], [], True
                     break
-                good_headers, good_lengths = headers, lengths
             commands.append(arguments)
             at = end
+        if len(good_lengths) <= _ALIKE_MAX:
+            self._good_headers, self._good_lengths = good_headers, good_lengths
         if is_odd:
             self._detour = self._detour_length
             self._detour_length = min(2 * self._detour_length, _DETOUR_MAX)
