@@ -70,18 +70,19 @@ class Poller(_Sockets):
     async def run(self) -> None:
         """Read until cancelled."""
         try:
+            late: dict[Client, None] = {}
             while True:
-                await self._wait()
-                late: dict[Client, None] = {}
-                while fresh := self._fresh(late):
+                await self._wait()  # at once if somebody is late, but others have their turn
+                if fresh := self._fresh(late):
                     self._serve(fresh, late)
-                    await trio.lowlevel.checkpoint()
         finally:
             self._close()
 
     def _fresh(self, late: dict[Client, None]) -> dict[Client, None]:
         """Who has something to be read and didn't a moment ago; if it is nobody, who is late."""
         ready = {key.data: None for key, _ in self._selector.select(0)}
+        if not late:
+            return ready
         for client in list(late):
             # its turn has come by another way, or its end
             if client not in ready:
