@@ -192,12 +192,12 @@ class Clients:
             execute(client, pending.popleft())
             if time.perf_counter() > until:
                 left = 0
-        is_held_up = client.waits >= client.waits_max > waited
-        self._figures.pipelines_paused += is_held_up and client.has_input
+        if client.waits >= client.waits_max > waited and client.has_input:
+            self._figures.pipelines_paused += 1
         if client.answered_bytes > ANSWERED_MAX_BYTES:
             self.turns.resume(client)
         self.turns.end(client)
-        return not (left or self.is_paused)
+        return not (left or self.is_paused) and client.has_input
 
     def pause(self, seconds: float) -> None:
         """Run no command of anybody for so long; a later end counts."""
@@ -221,8 +221,7 @@ class Clients:
         try:
             client.pending.extend(client.decoder.take(count_max))
         except BufferLimitError as error:
-            self._events.event("warning", "client-dropped", addr=client.address, reason=error)
-            client.die()
+            self._drop(client, error)
         except ProtocolError as fault:
             self._figures.requests_over_limit += isinstance(fault, LimitError)
             if fault.event:
@@ -427,7 +426,7 @@ class Clients:
         if client.is_closing:
             self._poller.unwatch(client)
             return
-        is_large = client.decoder.pending_bytes > READ_BYTES and not client.is_waiting
+        is_large = client.decoder.pending_bytes > READ_BYTES and not client.waits
         try:
             data = client.sock.recv(READ_BYTES_LARGE if is_large else READ_BYTES)
         except (BlockingIOError, InterruptedError):
@@ -438,8 +437,13 @@ class Clients:
             return
         if data:
             self._figures.net_input_bytes += len(data)
-            client.idle_since_ms = self.turns.clock.now_ms()
-            if not self._feed(client, data) or not (self.run(client) or self._is_full(client)):
+            client.idle_since_ms = self.turns.row_ms
+            try:
+                client.decoder.feed(data)
+            except BufferLimitError as error:
+                self._drop(client, error)
+                return
+            if not (self.run(client) or self._is_full(client)):
                 return
             self._poller.unwatch(client)
             client.attention.set()
@@ -466,9 +470,7 @@ class Clients:
             await trio.lowlevel.checkpoint()
 
     def _is_full(self, client: Client) -> bool:
-        if self.is_paused and client.decoder.pending_bytes > KEPT_INPUT_MAX:
-            return True
-        return client.is_full
+        return client.is_full or (self.is_paused and client.decoder.pending_bytes > KEPT_INPUT_MAX)
 
     async def _wait_change(self, client: Client) -> None:
         """Wait until a reply came or bytes went out, then run what may run now."""
@@ -493,14 +495,9 @@ class Clients:
             else:
                 return
 
-    def _feed(self, client: Client, data: bytes) -> bool:
-        try:
-            client.decoder.feed(data)
-        except BufferLimitError as error:
-            self._events.event("warning", "client-dropped", addr=client.address, reason=error)
-            client.die()
-            return False
-        return True
+    def _drop(self, client: Client, error: BufferLimitError) -> None:
+        self._events.event("warning", "client-dropped", addr=client.address, reason=error)
+        client.die()
 
     def _part(self, client: Client) -> None:
         """The client reads or writes no more: what it waited for is taken back."""

@@ -166,6 +166,7 @@ class Turns:
         self.clients: Replies | None = None
         self.latency: Latency | None = None
         self.turns_taken = 0
+        self.row_ms = clock.now_ms()  # when the row of inputs began that was the last to do so
         self.is_loading = False  # the log is being replayed: the broker isn't told the time
         self.trouble = ""  # why the log can't be written; "" if it can
         self._healed = trio.Event()  # set once the trouble is over
@@ -182,6 +183,7 @@ class Turns:
         self._in_turn = False
         self._is_due = False
         self._sleep: trio.CancelScope | None = None
+        self._sleeps_until_ms = math.inf
         self._held_since_ms = 0
         self._fired_at_ms = 0
 
@@ -209,6 +211,7 @@ class Turns:
     def begin(self) -> None:
         """The inputs of several clients follow in a row; they are looked at together by `finish`."""
         self._is_row = True
+        self.row_ms = self.clock.now_ms()
 
     def finish(self) -> None:
         """After a row of inputs: as `end`, for all of them."""
@@ -340,6 +343,7 @@ class Turns:
             await trio.lowlevel.checkpoint()
             return
         with trio.CancelScope(deadline=until) as self._sleep:
+            self._sleeps_until_ms = math.inf if due_at_ms is None else due_at_ms
             if due_at_ms is not None:
                 self._sleep.deadline = min(until, self.clock.trio_deadline(due_at_ms))
             await trio.sleep_forever()
@@ -431,11 +435,10 @@ class Turns:
     def _mind_deadline(self) -> None:
         """After a fast path: a timer may now be due earlier than the loop means to sleep."""
         due_at_ms = self.broker.next_wakeup_ms()
-        if due_at_ms is None or self._sleep is None:
+        if due_at_ms is None or self._sleep is None or due_at_ms >= self._sleeps_until_ms:
             return
-        deadline = self.clock.trio_deadline(due_at_ms)
-        if deadline < self._sleep.deadline:
-            self._sleep.deadline = deadline
+        self._sleeps_until_ms = due_at_ms
+        self._sleep.deadline = min(self._sleep.deadline, self.clock.trio_deadline(due_at_ms))
 
     def _collect(self) -> None:
         """Take the broker's Ready; replies become bytes now, before the next input."""
