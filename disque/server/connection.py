@@ -299,7 +299,8 @@ class Client:
         slots = self.slots
         if self.answered_bytes:
             self.answered_bytes = 0
-            self.made_room()
+            if self.room is not None:
+                self.room.set()
         if not (slots or self.ahead):
             return b""
         parts, self.ahead = self.ahead, []
@@ -347,7 +348,8 @@ class Client:
     @property
     def is_runnable(self) -> bool:
         """True if a kept command may run now, provided that it may overtake what waits."""
-        return bool(self.pending or self.has_input) and not (
+        decoder = self.decoder
+        return bool(self.pending or decoder.pending_bytes or decoder.error) and not (
             self.is_alone
             or self.is_closing
             or self.is_dead
@@ -380,7 +382,8 @@ class Client:
             self._put(data)
         if self.heard:
             self._pump()
-        self._mind_flushed()
+        if self.is_closing or self.on_flushed is not None:
+            self._mind_flushed()
 
     def _put(self, data: bytes) -> None:
         sent = 0 if self.backlog else self._write(data)
@@ -451,7 +454,7 @@ class Client:
         return sent
 
     def _mind_flushed(self) -> None:
-        if not (self.is_closing or self.on_flushed) or not self.is_flushed:
+        if not self.is_flushed:
             return
         if self.is_closing:
             self.flushed.set()

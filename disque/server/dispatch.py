@@ -101,11 +101,12 @@ def _check(shell: Shell, client: Client, spec: CommandSpec, words: list[bytes]) 
     if client.subscriber is not None and client.proto == 2:
         if spec.name not in ALLOWED_TO_SUBSCRIBERS and has_subscriptions(shell, client):
             raise CommandError(f"Can't execute '{spec.text}': this connection has subscriptions")
-    if (shell.turns.is_loading or shell.broker.is_returning) and b"loading" not in spec.flags:
+    turns, broker = shell.turns, shell.broker
+    if (turns.is_loading or broker.is_returning) and b"loading" not in spec.flags:
         raise CommandError(LOADING_TEXT, "LOADING")
-    if shell.turns.trouble and (b"write" in spec.flags or spec.name == b"ping"):
+    if turns.trouble and (b"write" in spec.flags or spec.name == b"ping"):
         raise unwritten(shell)
-    if spec.is_denied_oom and shell.broker.engine.is_out_of_memory():
+    if spec.is_denied_oom and broker.engine.is_out_of_memory():
         raise CommandError(OOM_TEXT, "OOM")
 
 
