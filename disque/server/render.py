@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from disque.resp.encoder import Protocol
 
+_SIZES: Sequence[bytes] = [b"$%d\r\n" % size for size in range(1_024)]
+
 
 @value
 class Verbatim:
@@ -103,13 +105,20 @@ def _push_header(count: int, proto: Protocol) -> bytes:
     return b">%d\r\n" % count if proto == 3 else encoder.array_header(count)
 
 
+def _size(data: bytes) -> bytes:
+    """The line before a string."""
+    size = len(data)
+    return _SIZES[size] if size < len(_SIZES) else b"$%d\r\n" % size
+
+
 def _write_delivery(job: Delivery, parts: list[bytes]) -> None:
     """GETJOB's element: queue, id, body and, if asked for, the two counters with their names."""
     assert isinstance(job.body, bytes), "the broker has read it"
     queue, id_, body = job.queue, job.id, job.body
-    count = 3 if job.nacks is None else 7
-    head = b"*%d\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n$%d\r\n"
-    parts += (head % (count, len(queue), queue, len(id_), id_, len(body)), body, b"\r\n")
+    head = b"*3\r\n" if job.nacks is None else b"*7\r\n"
+    parts += (
+        head, _size(queue), queue, b"\r\n", _size(id_), id_, b"\r\n", _size(body), body, b"\r\n",
+    )  # fmt: skip
     if job.nacks is not None:
         parts += (
             b"$5\r\nnacks\r\n",
