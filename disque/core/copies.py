@@ -146,11 +146,12 @@ def _tally(state: State, job: Job, by: int) -> None:
 
 
 def _tally_role(state: State, tally: Tally, role: Role, by: int) -> None:
-    for each in (tally, state.total):
-        if role is DELIVERED:
-            each.delivered += by
-        elif role is DELAYED:
-            each.delayed += by
+    if role is DELIVERED:
+        tally.delivered += by
+        state.total.delivered += by
+    elif role is DELAYED:
+        tally.delayed += by
+        state.total.delayed += by
 
 
 def set_role(state: State, job: Job, role: Role) -> None:
