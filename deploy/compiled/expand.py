@@ -243,7 +243,9 @@ def _finalize(text: _Text, tree: ast.Module) -> None:
     """Declare Final what a module binds once at its top: then it needs no dictionary to be found."""
     bound = Counter(
         node.id
-        for node in ast.walk(tree)
+        for each in tree.body
+        if not isinstance(each, ast.ClassDef)  # a member of an enum isn't the constant of its name
+        for node in ast.walk(each)
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
     )
     bound.update(

@@ -142,6 +142,11 @@ def test_what_is_bound_once_is_final_and_nothing_else() -> None:
     assert "\ncounted = 0\n" in text
 
 
+def test_a_member_of_an_enum_isnt_the_constant_of_its_name() -> None:
+    text = expand(f"{SOURCE}\n\nclass Kind(IntEnum):\n    A = 1\n\n\nA = Kind.A\n")
+    assert "\n    A = 1\n\n\nA: _Final = Kind.A\n" in text
+
+
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
