@@ -4,11 +4,15 @@ mypyc makes a C struct of a plain class, and nothing of one that a decorator mak
 write, `__init__` and `__eq__`, is written into the text, and names that are bound once become Final. No line moves: a
 traceback of the compiled code points into the source as it is. The rest of what attrs gives a class (repr, hash,
 fields) is added when the module is imported (adopt.py).
+
+And a Mapping becomes a dict: it always is one here, the annotation only forbids to change it. Of a dict the compiler
+knows how to get, to look and to walk; of a Mapping it must ask by name.
 """
 
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter
 from typing import TypeAlias
 
@@ -21,6 +25,7 @@ _FROZEN = "attrs.frozen"
 _DECORATORS = ("attrs.define", "value", _FROZEN)
 _OPTIONS = {"eq", "kw_only", "weakref_slot", "repr"}
 _FIELD_OPTIONS = {"default", "factory", "init", "repr", "alias"}
+_MAPPING = re.compile(r"\bMapping\[")
 _FINAL = "from typing import Final as _Final"
 
 
@@ -64,6 +69,7 @@ class Field:
 
 def expand(source: str) -> str:
     """The text of a module in which no class is left to attrs; ExpansionError for what it doesn't understand."""
+    source = _MAPPING.sub("dict[", source)
     tree = ast.parse(source)
     text = _Text(source)
     _refuse_shared_names(tree)

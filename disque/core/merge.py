@@ -30,7 +30,7 @@ def heard(ours: tuple[NodeId, ...], theirs: Iterable[NodeId]) -> tuple[NodeId, .
 
 
 def fitting(
-    ours: Mapping[NodeId, object], theirs: Mapping[NodeId, _Value]
+    ours: Mapping[NodeId, _Value], theirs: Mapping[NodeId, _Value]
 ) -> Mapping[NodeId, _Value]:
     """Of what a peer says of nodes that which may be joined: above NODES_MAX only of those that are there."""
     if len(ours) + len(theirs) <= NODES_MAX:

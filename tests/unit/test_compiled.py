@@ -147,6 +147,11 @@ def test_a_member_of_an_enum_isnt_the_constant_of_its_name() -> None:
     assert "\n    A = 1\n\n\nA: _Final = Kind.A\n" in text
 
 
+def test_a_mapping_is_a_dict() -> None:
+    text = expand(f"{SOURCE}\n\ndef get(names: Mapping[int, OtherMapping[int]]) -> None: ...\n")
+    assert "\ndef get(names: dict[int, OtherMapping[int]]) -> None: ...\n" in text
+
+
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
