@@ -59,8 +59,9 @@ HEADERS_MAX = (
 HEADERS_BYTES_MAX = 64 << 10  # names and values together, likewise
 _TOO_MANY_HEADERS = f"HEADER: at most {HEADERS_MAX} of them, {HEADERS_BYTES_MAX} bytes together"
 _CACHED_OPTIONS_MAX = 1_000
-# More words, or longer ones (bytes), would make the cache large.
-_CACHED_WORDS_MAX, _CACHED_WORD_MAX = 24, 64
+# More words, or more bytes, would make the cache large.
+_CACHED_WORDS_MAX = 24
+_CACHED_BYTES_MAX = 512
 _SYNTAX = "syntax error"
 _NOT_A_NUMBER = "value is not an integer or out of range"
 
@@ -78,13 +79,12 @@ def parse(name: bytes, args: list[bytes]) -> Command:
 def _add_job(name: bytes, args: list[bytes]) -> Command:
     if len(args) < 3:
         raise _wrong_count(name)
-    queue, body, *words = args
-    return AddJob(queue, body, *_remembered(_add_options, words))
+    return AddJob(args[0], args[1], *_remembered(_add_options, args[2:]))
 
 
 def _remembered(read: _lru_cache_wrapper[_Read], words: list[bytes]) -> _Read:
     """What `read` makes of the words of a client, who says the same again and again."""
-    if len(words) <= _CACHED_WORDS_MAX and max(map(len, words)) <= _CACHED_WORD_MAX:
+    if len(words) <= _CACHED_WORDS_MAX and len(b"".join(words)) <= _CACHED_BYTES_MAX:
         return read(tuple(words))
     return read.__wrapped__(tuple(words))
 
