@@ -57,7 +57,8 @@ from disque.core.state import (
 
 REMOVED_TEXT = "job removed (expired?) before the requested replication level was achieved"
 WATCH_BYTES = 100  # a queue that a GETJOB waits for, beside its name
-_QUEUE, _DISPATCH = Event.QUEUE, Event.DISPATCH
+_QUEUE = Event.QUEUE
+_DISPATCH = Event.DISPATCH
 LEAVING_TEXT = "This node is leaving the cluster, please connect to a different one"
 
 
@@ -355,9 +356,8 @@ def get_timed_out(state: State, wait: GetWait) -> None:
 
 def due_at(job: Job) -> int:
     """ms; when an active copy may look whether it should queue itself (B1.2)."""
-    if job.is_held or not job.leases:
-        return max(job.not_before, job.ask_at)
-    return max(job.not_before, job.lease_end(), job.ask_at)
+    at = max(job.not_before, job.ask_at)
+    return at if job.is_held or not job.leases else max(at, job.lease_end())
 
 
 def book(state: State, job: Job) -> None:
