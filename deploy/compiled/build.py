@@ -33,8 +33,8 @@ _MODULES = {
     "disque/resp": ["*"],
     "cluster": ["frame", "gossip", "membership", "messages", "peer", "ready", "state", "view"],
     "disque/server": [
-        "clients", "connection", "dispatch", "info", "latency", "loop", "pacing", "polling", "render", "shelf", "shell",
-        "slowlog", "table",
+        "clients", "connection", "dispatch", "entropy", "info", "latency", "loop", "pacing", "polling", "render",
+        "shelf", "shell", "slowlog", "table",
     ],
 }  # fmt: skip
 COMPILED = [f"{folder}/{name}.py" for folder, names in _MODULES.items() for name in names]
