@@ -73,6 +73,8 @@ class Broker:
         self._dice = dice
         self._now_ms = now_ms
         self.engine = self._new_engine()
+        # Takes a peer's statement in; the simulator listens
+        self.hear: Callable[[NodeId, int, Message], None] = self.engine.receive
         self._notes: list[Note] = []
         self._noted = OnceAMinute()
         self._frozen_at_ms: int | None = None  # not None: only membership lives
@@ -196,7 +198,7 @@ class Broker:
             self._complain(peer, refused)
         self._pass_view_on()
         for statement in statements:
-            self.engine.receive(peer, boot, statement)
+            self.hear(peer, boot, statement)
 
     def _complain(self, peer: NodeId, refused: list[str]) -> None:
         """A peer said what no node of ours would: counted, and noted at most once a minute."""
@@ -266,6 +268,7 @@ class Broker:
         if new_id is not None:
             old = self.engine
             self.engine = self._new_engine()
+            self.hear = self.engine.receive
             self.engine.set_logged(old.state.is_logged)
             self.engine.state.ready = old.take_ready()
             self.engine.adopt_topics(old)

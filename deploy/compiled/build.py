@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
 PACKAGES = ("disque", "cluster")
-# What a command, a message or a look at the time goes through, with all that these modules know of each other. The
-# broker isn't: it only passes on, and that is where the simulator looks in.
+# What a command, a message or a look at the time goes through, with all that these modules know of each other.
 _MODULES = {
+    "disque": ["broker"],
     "disque/core": ["*"],
     "disque/resp": ["*"],
     "cluster": ["frame", "gossip", "membership", "messages", "peer", "ready", "state", "view"],

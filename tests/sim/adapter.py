@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import attrs
 
@@ -16,7 +16,6 @@ from cluster.membership import MembershipConfig
 from cluster.nodeid import NodeId, node_id_from_bytes
 from cluster.ready import Identity
 from disque.broker import Broker, BrokerSettings
-from disque.core.engine import Engine
 from disque.core.job import Job, JobState, Paged
 from disque.core.jobid import JobId
 from disque.core.limits import Limits
@@ -67,7 +66,18 @@ def make_broker(world: World, node: Node, now_ms: int) -> Broker:
     )
     dice = fresh_stream(profile.seed, f"dice {node.index} {node.life}")
     broker = Broker(settings=settings, identity=identity, stored=stored, dice=dice, now_ms=now_ms)
-    broker.engine = _Watched(broker.engine, world, node)  # type: ignore[assignment]
+    receive = broker.engine.receive
+
+    def hear(peer: NodeId, boot: int, message: Message) -> None:
+        """The watch sees each message just before it is handled."""
+        known = broker.engine.state.peers.get(peer)
+        if node.is_held:
+            return
+        if known is None or boot >= known.boot:
+            world.watch.received(node, message)
+        receive(peer, boot, message)
+
+    broker.hear = hear
     return broker
 
 
@@ -93,24 +103,6 @@ def replayed(world: World, node: Node) -> State:
     # another boot than the one since which all is there: as a start with its log whole
     broker.restored(since=own.boot, boot=own.boot + 1)
     return broker.engine.state
-
-
-class _Watched:
-    """An engine of whose messages the watch sees each just before it is handled; a compiled one can't be patched."""
-
-    def __init__(self, engine: Engine, world: World, node: Node) -> None:
-        self._engine, self._watch, self._node = engine, world.watch, node
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._engine, name)
-
-    def receive(self, peer: NodeId, boot: int, message: Message) -> None:
-        known = self._engine.state.peers.get(peer)
-        if self._node.is_held:
-            return
-        if known is None or boot >= known.boot:
-            self._watch.received(self._node, message)
-        self._engine.receive(peer, boot, message)
 
 
 def state_of(node: Node) -> State:

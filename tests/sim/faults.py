@@ -420,7 +420,7 @@ class Nemesis:
             at = born.index(target)
             for speaker in [*born[at + 1 :], *born[:at]][:1]:
                 target.turn_with(
-                    lambda target=target, speaker=speaker: target.broker.engine.receive(
+                    lambda target=target, speaker=speaker: target.broker.hear(
                         speaker.id, speaker.identity.boot, message
                     )
                 )

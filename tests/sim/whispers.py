@@ -59,9 +59,7 @@ def whisper(world: World, target: Node, dice: random.Random, job: JobId | None =
     if message is None or (job in state.adding and kind in _NOT_WHILE_WAITING):
         return
     (message,) = wire.decode(wire.encode([message]))
-    target.turn_with(
-        lambda: target.broker.engine.receive(speaker.id, speaker.identity.boot, message)
-    )
+    target.turn_with(lambda: target.broker.hear(speaker.id, speaker.identity.boot, message))
     if isinstance(message, msg.SetAck | msg.GotAck | msg.DelJob | msg.KeepDummy):
         world.watch.whispered_end(target, job)
         world.history.whispered_end(target, job.decode())

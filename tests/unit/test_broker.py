@@ -143,7 +143,7 @@ def test_a_bad_statement_spares_the_others_and_is_noted_once_a_minute() -> None:
     broker, peer = make(Disk()), NodeId("b" * 40)
     good, bad = msg.Heal(7, 1), msg.GotJob(JobId(b"no id"), 7, 1)
     heard: list[msg.Message] = []
-    broker.engine.receive = lambda _peer, _boot, said: heard.append(said)  # type: ignore[method-assign]
+    broker.hear = lambda _peer, _boot, said: heard.append(said)
     payload = wire.encode([bad, good, bad])
     for _ in range(3):
         broker._payload(peer, 7, payload)

@@ -205,6 +205,7 @@ async def test_administrative_reply_waits_until_the_node_table_is_stored() -> No
         assert "leaving" in world.saved[-1]
 
 
+@pytest.mark.patches
 async def test_exception_of_the_broker_ends_the_server() -> None:
     def explode(client: ClientId, command: Command) -> bool:
         raise ZeroDivisionError(client, command)

@@ -212,6 +212,7 @@ async def test_an_answer_in_pieces_ends_once_it_is_full() -> None:
         assert len(found) < 29
 
 
+@pytest.mark.patches
 async def test_many_subscriptions_are_told_one_by_one() -> None:
     async with running() as world:
         peer = world.connect()
