@@ -449,8 +449,10 @@ def _on_keep(state: State, peer: NodeId, said: msg.Keep) -> None:
     job = requeue.live_copy(state, peer, said)
     if job is None:
         return
-    if state.view.is_leaving or job.state is JobState.WAITING:
+    if state.view.is_leaving:
         send(state, (peer,), msg.Refused(said.id, is_queue_only=False))
+    elif job.state is JobState.WAITING:
+        requeue.say_waiting(state, peer, job)
     else:
         said_own = own_word(state, job)
         send(state, (peer,), msg.Kept(said.id, said_own.boot, said_own.clock))

@@ -207,7 +207,7 @@ def on_will_queue(state: State, peer: NodeId, said: msg.WillQueue) -> None:
     if job.lease_end() > state.now_ms:
         _say(state, peer, job, msg.Leased)
     elif job.state is JobState.WAITING:
-        _say_waiting(state, peer, job)
+        say_waiting(state, peer, job)
     elif job.state is JobState.QUEUED:
         _say(state, peer, job, msg.Queued)
         rival = said.facts.queued_at
@@ -234,7 +234,8 @@ def _say(
     send(state, (peer,), kind(job.id, facts_of(state, job)))
 
 
-def _say_waiting(state: State, peer: NodeId, job: Job) -> None:
+def say_waiting(state: State, peer: NodeId, job: Job) -> None:
+    """Its ADDJOB isn't answered yet: nobody may queue it, or rely on it, before (B1.4, B5.4)."""
     deadline = state.adding[job.id].deadline
     rest = job.retry_ms if deadline is None else min(max(0, deadline - state.now_ms), job.retry_ms)
     send(state, (peer,), msg.Waiting(job.id, rest))
@@ -250,7 +251,7 @@ def on_queued(state: State, peer: NodeId, said: msg.Queued | msg.Told) -> None:
             _say(state, peer, job, msg.Leased)
         return
     if job.state is JobState.WAITING:
-        _say_waiting(state, peer, job)
+        say_waiting(state, peer, job)
         return
     if has_older_burials(job, said.facts):
         _say(state, peer, job, msg.Told)  # it lies in a queue that it has left: no tie (B8.4)

@@ -357,10 +357,20 @@ def test_a_promise_of_a_node_that_is_leaving_by_now_is_none() -> None:
     assert id_ not in node.state.jobs, "C is the one willing member"
 
 
+def test_while_its_addjob_waits_elsewhere_a_job_is_asked_about_again_and_others_go_there() -> None:
+    """B5.4: for 30 s after a REFUSED nothing could."""
+    node, id_ = leaver(up=(B,))
+    node.hear(B, msg.Waiting(id_, 1_000))
+    node.clear()
+    node.advance(2_500)
+    assert node.told_to(msg.Keep) == [B]
+
+
 @pytest.mark.parametrize(
     ("kind", "is_leaving", "answer"),
     [("active", False, msg.Kept), ("leased", False, msg.Kept), ("queued", False, msg.Kept),
-     ("waiting", False, msg.Refused), ("active", True, msg.Refused), ("none", False, msg.Unknown),
+     ("waiting", False, msg.Waiting), ("waiting", True, msg.Refused),
+     ("active", True, msg.Refused), ("none", False, msg.Unknown),
      ("mark", False, msg.SetAck), ("done", False, msg.SetAck), ("tombstone", False, msg.DelJob)],
 )  # fmt: skip
 def test_how_keep_is_answered(kind: str, is_leaving: bool, answer: type[msg.Message]) -> None:
