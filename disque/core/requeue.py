@@ -355,7 +355,8 @@ def on_told(state: State, peer: NodeId, said: msg.Told) -> None:
         _end_tie(state, said.id, peer)
         told = live_copy(state, peer, said)
         if told is not None:
-            not_queued_at(state, told, peer)
+            if not said.facts.due_in:  # else it waits there for the end of its DELAY
+                not_queued_at(state, told, peer)
             _answer_news(state, peer, told, said.facts)
     job = state.jobs.get(said.id)
     is_live = job is not None and not job.is_done and job.retry_ms > 0

@@ -81,6 +81,16 @@ def test_a_replica_of_a_delayed_job_is_due_at_delay_and_retry() -> None:
     assert asked_at(node, 5_000 + RETRY_MS + 100)[:1] == [5_000 + RETRY_MS]
 
 
+def test_facts_said_again_dont_take_a_delayed_job_from_who_waits_for_its_end() -> None:
+    """After a heal each holder would ask at that end."""
+    id_ = salted_id((A, B), first=A)
+    node = Node(view(up=(B,)))
+    said = facts(A, B, due_in=5_000)
+    node.hear(B, copy(id_, A, B, facts=said, spec=spec(delay_ms=5_000)), msg.Told(id_, said))
+    node.advance(5_000 + RETRY_MS - 1)
+    assert not node.told(msg.WillQueue)
+
+
 @pytest.mark.parametrize("place", [0, 1, 2])
 def test_f1_holders_ask_in_salted_order_a_step_apart(place: int) -> None:
     id_ = next(i for i in map(job_id, range(1_000)) if salted(i, (A, B, C))[place] == A)
