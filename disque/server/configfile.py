@@ -160,17 +160,20 @@ def users_of_file(config: Config) -> dict[str, User]:
     """The users that the configuration file has now; ConfigError if it can't be read."""
     if not config.config_file:
         return {}
-    said = Config()
     with standing_in(config.start_folder):
+        said = Config()
         read_file(said, Path(config.config_file))
     return said.user
 
 
 @contextlib.contextmanager
 def standing_in(folder: str) -> Iterator[None]:
-    """Paths in the file are taken from where the server was started."""
-    here = Path.cwd()
-    os.chdir(folder)
+    """Paths in the file are taken from where the server was started; ConfigError if that has gone."""
+    try:
+        here = Path.cwd()
+        os.chdir(folder)
+    except OSError as error:
+        raise ConfigError(f"{folder}: {error.strerror}") from None
     try:
         yield
     finally:

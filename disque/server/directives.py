@@ -249,7 +249,7 @@ class Folder:
         """The absolute path. Whether it exists is the owner's to find out."""
         if not words[0]:
             raise ValueError("must be a folder")
-        return str(Path(words[0]).resolve())
+        return _absolute(words[0])
 
     def show(self, value: str) -> str:
         """The absolute path."""
@@ -263,10 +263,7 @@ class FilePath:
 
     def parse(self, words: Sequence[str], *, is_live: bool) -> str:  # noqa: ARG002
         """The absolute path, "" for none. Whether it exists is the owner's to find out."""
-        path = str(Path(words[0]).resolve()) if words[0] else ""
-        if len(_raw(path)) > _PATH_BYTES_MAX:
-            raise ValueError(f"must have at most {_PATH_BYTES_MAX} bytes")
-        return path
+        return _absolute(words[0]) if words[0] else ""
 
     def show(self, value: str) -> str:
         """The absolute path."""
@@ -428,6 +425,16 @@ def _join_address(word: str) -> JoinAddress:
 def without_brackets(host: str) -> str:
     """An IPv6 address as sockets take it."""
     return host[1:-1] if host.startswith("[") and host.endswith("]") else host
+
+
+def _absolute(text: str) -> str:
+    try:
+        path = str(Path(text).resolve())
+    except (OSError, RuntimeError):  # the present folder has gone; links that point at each other
+        raise ValueError("must be a path that can be followed") from None
+    if len(_raw(path)) > _PATH_BYTES_MAX:
+        raise ValueError(f"must have at most {_PATH_BYTES_MAX} bytes")
+    return path
 
 
 def _raw(text: str) -> bytes:

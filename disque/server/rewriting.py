@@ -118,7 +118,7 @@ def _directive_of(line: bytes) -> Directive | None:
 def _differing(content: bytes, config: Config) -> list[Directive]:
     """The directives for which this text says another value than holds now."""
     with standing_in(config.start_folder):
-        said = Config()
+        said = Config()  # whose `dir` is where the next start will be
         read_content(said, content, Path(config.config_file))
     return [
         directive

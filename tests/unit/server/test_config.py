@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from disque.errors import CommandError, ConfigError
 from disque.server.config import DIRECTIVES, Config
-from disque.server.configfile import load
+from disque.server.configfile import load, users_of_file
 from disque.server.directives import BufferLimit, JoinAddress
 
 if TYPE_CHECKING:
@@ -464,6 +464,15 @@ def test_a_secret_may_lie_in_a_file_of_its_own(tmp_path: Path, name: str) -> Non
     assert refusal(f"--{name}-file", str(path)) == f"{name} must have 0 to 512 bytes"
     path.unlink()
     assert refusal(f"--{name}-file", str(path)).endswith(": No such file or directory")
+
+
+def test_users_cannot_be_read_again_where_the_first_folder_has_gone(tmp_path: Path) -> None:
+    path = tmp_path / "disque.conf"
+    path.write_text("")
+    config = load([str(path)], {}).config
+    config.start_folder = str(tmp_path / "gone")
+    with pytest.raises(ConfigError, match="gone: No such file or directory"):
+        users_of_file(config)
 
 
 def test_users_come_from_the_file_alone_and_a_later_line_replaces_an_earlier(

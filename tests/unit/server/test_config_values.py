@@ -27,6 +27,7 @@ ODD = [
     *(b"NaN", b"inf", b"-inf", b"-1", b"-0", b"0", b"+1", b"01", b"1", b"1.5", b"1e3", b"0x10", b"1_000", b" 1", b"1 "),
     *(b"2147483647", b"2147483648", b"-9223372036854775809", b"9223372036854775807", b"9223372036854775808"),
     *(b"9" * 4_400, b"9" * 100_000, b"\xd9\xa1", b"\xc2\xb2", b"1kb", b"1K", b"9gb", b"9999999999gb", b"1tb", b"-1kb"),
+    b"loop",
     *(b"normal 0 0 0", b"normal 1kb 2kb 3", b"normal 1", b"slave 0 0 0", b"normal -1 0 0", b"normal 0 0 9999999999"),
     *(b"yes", b"NO", b"ye\xc5\xbf", b"maybe", b"x" * 512, b"x" * 513, b"x" * 4_096, b"x" * 70_000, b"x" * (1 << 20)),
 ]  # fmt: skip
@@ -67,6 +68,7 @@ async def test_each_value_is_taken_for_good_or_refused(
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "disque.conf"
     path.write_text("")
+    (tmp_path / "loop").symlink_to("loop")
     directive = DIRECTIVES[name]
     async with running() as world:
         config = world.config
@@ -83,6 +85,7 @@ async def test_each_value_is_taken_for_good_or_refused(
             changed = {each for each, value in meant(config).items() if value != before[0][each]}
             assert changed <= {name}, word
             rewrite_file(config)
+            monkeypatch.chdir(tmp_path)
             again = load([str(path)], {}).config
             assert meant(again) == meant(config), word
             if name != "requirepass":
