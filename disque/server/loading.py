@@ -79,6 +79,8 @@ async def load(
             if is_cancelled():
                 return
     finally:
+        if not is_dry:
+            gc.freeze()
         gc.enable()
     lost = [id_ for id_ in replay.findings.lost_ids if not engine.knows(id_)]
     loading.lost_jobs = len(lost)
