@@ -121,6 +121,7 @@ def _cancel(state: State, job: Job, *, is_ordered: bool = False) -> None:
         fail(state, wait.client, "NOREPL", REMOVED_TEXT)
     finish(state, job, Reason.CANCELLED)
     state.counts.cancelled += 1
+    state.fired += 1
     if is_ordered and not is_settled(state, job):
         wait_for_initiator(state, job)
     else:
@@ -139,37 +140,33 @@ def purge_here(
 ) -> int:
     """QPURGE at one node, once for each order: how many jobs it accounted for (M19, B9.4).
 
-    In bounded steps, the first one at once; a small store needs no other. The queued jobs come first: `asked` is busy
-    until they are gone. `is_final`: an empty queue that nobody watches goes, too.
+    In bounded steps, the first one at once; a small store needs no other. `asked` is busy until the queued jobs are
+    gone. `is_final`: an empty queue that nobody watches goes, too.
     """
     if node not in state.view.members or (boot, seq) <= state.purges_seen.get(node, (0, 0)):
         return 0
     if node != state.self_id and boot > peer_of(state, node).boot:
         return 0  # of a life that hasn't begun: the true one's orders would be old
     state.purges_seen[node] = (boot, seq)
-    for id_ in [id_ for id_, job in state.quarantine.items() if job.queue == name]:
-        aside = thaw(state, id_)
-        if aside is not None:
-            _cancel(state, aside, is_ordered=True)
     tally, queue = state.tallies.get(name, Tally()), state.queues.get(name)
     count = tally.delivered + tally.delayed + (0 if queue is None else len(queue))
     state.last_ctime = max(state.now_ms * 1_000_000, state.last_ctime)
-    purge_step(state, Purge(name, state.last_ctime, is_final, asked))
+    aside = [*reversed(state.quarantine)]
+    purge_step(state, Purge(name, state.last_ctime, is_final, asked, aside))
     return count
 
 
 _PURGE_STEP = 5_000  # jobs looked at at a time
-_PURGE_CANCELS = 500  # of those, cancelled
+_PURGE_CANCELS = 250  # of those, cancelled
 
 
 def purge_step(state: State, purge: Purge) -> None:
     """One bounded step of a purge; who asked for it may be answered after any."""
-    if purge.ids is None:
-        left = _PURGE_CANCELS - _purge_queued(state, purge)
+    left = _purge_aside(state, purge, _PURGE_CANCELS)
+    if left and purge.ids is None:
+        left -= _purge_queued(state, purge, left)
         if left:
             purge.ids = list(state.jobs) if _has_live(state, purge.queue) else []
-    else:
-        left = _PURGE_CANCELS
     if left and purge.ids:
         _purge_others(state, purge, left)
         if not _has_live(state, purge.queue):
@@ -189,12 +186,22 @@ def _has_live(state: State, queue: bytes) -> bool:
     return tally is not None and tally.copies > tally.done
 
 
-def _purge_queued(state: State, purge: Purge) -> int:
-    """Go on through the queue; fewer than _PURGE_CANCELS if that was its end."""
+def _purge_aside(state: State, purge: Purge, left: int) -> int:
+    """Go on through what was in quarantine; how many may still be cancelled in this step, 0 until that is done."""
+    for _ in range(min(_PURGE_STEP, len(purge.aside))):
+        job = state.quarantine.get(purge.aside.pop())
+        if job is not None and job.queue == purge.queue and thaw(state, job.id) is not None:
+            _cancel(state, job, is_ordered=True)
+            left -= 1
+            if not left:
+                break
+    return 0 if purge.aside else left
+
+
+def _purge_queued(state: State, purge: Purge, left: int) -> int:
+    """Go on through the queue; fewer than `left` if that was its end."""
     queue = state.queues.get(purge.queue)
-    jobs = (
-        [] if queue is None else list(islice(queue.jobs.starting_at(purge.place), _PURGE_CANCELS))
-    )
+    jobs = [] if queue is None else list(islice(queue.jobs.starting_at(purge.place), left))
     if jobs:
         priority, ctime, id_ = place_of(jobs[-1])
         purge.place = (priority, ctime, JobId(id_ + b"\0"))  # right behind it

@@ -56,7 +56,7 @@ _FLUSHED = (
     "dummy_answers", "under_replicated", "repairs", "ties", "absences", "tombstones", "long_tombstones", "marks",
     "queues", "undone", "dummies", "spent", "jobs",
 )  # fmt: skip
-_TRASH_STEP = 5_000
+_TRASH_STEP = 2_000
 
 
 def trash_due(state: State, trash: Trash) -> None:

@@ -173,6 +173,7 @@ def walk_due(state: State, walk: Walk) -> None:
         at += 1
         if job is not None and job.is_done == is_end_phase:
             said += _say_again(state, job, walk.peer)
+    state.fired += said
     if said:
         walk.batch_end = at
         peer = peer_of(state, walk.peer)

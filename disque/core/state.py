@@ -226,12 +226,13 @@ class Repair:
 
 @attrs.define(eq=False)
 class Purge:
-    """A purge under way: bounded steps through the queue, then over all that is here (B9.4)."""
+    """A purge under way: bounded steps through what is in quarantine, the queue, then all that is here (B9.4)."""
 
     queue: bytes
     ctime: int  # ms x 1,000,000; what is added here later is spared
     is_final: bool  # the queue goes, too
     asked: Inquiry | None  # of this node's client, who is answered once the queue is empty
+    aside: list[JobId]  # in quarantine, the next one last
     place: Place = (0, 0, JobId(b""))  # in the queue, where to go on
     ids: list[JobId] | None = None  # that were here at the end of the queue; None: not there yet
     position: int = 0

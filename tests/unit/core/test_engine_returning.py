@@ -150,6 +150,15 @@ def test_what_a_peer_orders_of_live_copies_ends_a_quarantined_one(order: msg.Mes
     assert node.job(i).holders == (B, NEW)
 
 
+def test_quarantined_copies_are_purged_in_steps() -> None:
+    node = returned(*[copy(job_id(n), A, B) for n in range(600)])
+    node.hear(C, msg.Purge(C, BOOT, 1, b"q"))
+    assert len(node.state.quarantine) == 350
+    node.advance(2)
+    assert not node.state.quarantine
+    assert {job.reason for job in node.state.jobs.values()} == {Reason.CANCELLED}
+
+
 def test_an_order_to_purge_that_comes_twice_sets_nothing_free() -> None:
     i = job_id(1)
     node = returned(copy(i, A, B))
