@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import socket
+import time
 from contextlib import ExitStack
 
 import attrs
@@ -73,6 +75,19 @@ async def test_input_behind_a_waiting_command_is_bounded_and_nothing_is_lost() -
         for _ in range(7):
             await waiting.read_line()
         await waiting.expect(b"$1000\r\n%b\r\n" % word * count)
+
+
+async def test_who_has_used_up_his_time_and_said_no_more_is_not_run_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with running() as world:
+        world.connect()
+        await trio.testing.wait_all_tasks_blocked()
+        (client,) = world.clients.by_id.values()
+        monkeypatch.setattr(time, "perf_counter", itertools.count().__next__)
+        client.decoder.feed(b"PING\r\n" * 2)
+        assert world.clients.run(client)
+        assert not world.clients.run(client)
 
 
 async def test_protocol_error_is_told_after_the_replies_before_it_then_the_end_comes() -> None:
