@@ -437,7 +437,7 @@ class Turns:
         due_at_ms = self.broker.next_wakeup_ms()
         if due_at_ms is None or self._sleep is None or due_at_ms >= self._sleeps_until_ms:
             return
-        self._sleeps_until_ms = due_at_ms
+        self._sleeps_until_ms = float(due_at_ms)
         self._sleep.deadline = min(self._sleep.deadline, self.clock.trio_deadline(due_at_ms))
 
     def _collect(self) -> None:
