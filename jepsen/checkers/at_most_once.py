@@ -9,8 +9,6 @@ from jepsen.checkers.loss import holders_now
 from jepsen.history import INFO
 
 NAME = "at-most-once"
-# of all acknowledged jobs; with more of them excused a run shows nothing
-EXCUSED_PERCENT = 20
 # excuses that are a client's wish: expired, ended
 ORDERED = ("E2", "E6")
 CLAIM = "RETRY 0 REPLICATE 1: delivered once or never; never only if a fault or a lost answer explains it."
@@ -45,7 +43,7 @@ def check(index: Index) -> Result | None:
         f"{len(found)} excused by {code}: {excuses.TITLES[code]}" for code, found in excused.items()
     ]
     share = sum(len(found) for code, found in excused.items() if code not in ORDERED)
-    is_vague = share * 100 > sum(life.is_ok for life in lives) * EXCUSED_PERCENT
+    is_vague = share * 100 > sum(life.is_ok for life in lives) * excuses.EXCUSED_PERCENT
     if is_vague:
         notes.append(f"{share} jobs excused by faults are too many to tell anything")
     if waiting:

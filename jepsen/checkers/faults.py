@@ -205,11 +205,11 @@ class Faults:
         """How many it could count on at the worst instant of a span, given how views lag behind."""
         return self._maybe.least(node, start, end)
 
-    def wiped_since(self, begun_at: int, stored_at: int) -> list[str]:
-        """The nodes, once each, that lost since `begun_at` what was stored at `stored_at`; abandoned ones, too."""
+    def wiped_since(self, begun_at: int, stored_at: int, until: int = FOREVER) -> list[str]:
+        """The nodes, once each, that lost in this span what was stored at `stored_at`; abandoned ones, too."""
         found = dict.fromkeys(self.meta.abandoned)
         for wipe in self.wipes:
-            if wipe.ended_at >= begun_at and stored_at > wipe.kept_until:
+            if begun_at <= wipe.ended_at and wipe.begun_at <= until and stored_at > wipe.kept_until:
                 found[wipe.node] = None
         return list(found)
 

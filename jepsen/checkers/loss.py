@@ -27,7 +27,8 @@ class Missing:
 
 def check(index: Index) -> Result | None:
     """Judge every acknowledged job with RETRY above 0."""
-    if not any(life.is_ok and life.retry for life in index.lives.values()):
+    jobs = sum([life.is_ok and life.retry > 0 for life in index.lives.values()])
+    if not jobs:
         return None
     missing, excused, waiting = survey(index)
     findings = [_finding(each) for each in missing if not each.left]
@@ -36,6 +37,11 @@ def check(index: Index) -> Result | None:
     ]
     if waiting:
         notes.append(f"{waiting} jobs were still missing or un-acked when the run ended undrained")
+    is_vague = excused["E3"] * 100 > jobs * excuses.EXCUSED_PERCENT
+    if is_vague:
+        notes.append(
+            f"of {jobs} jobs {excused['E3']} are excused by faults: too many to tell anything"
+        )
     classes = _order_classes(index, [each.life for each in missing if not each.is_delivered])
     numbers = {
         "lost": sum(each.kind in ("lost", "unfinished") for each in findings),
@@ -43,7 +49,7 @@ def check(index: Index) -> Result | None:
         "excused": sum(excused.values()),
         **{f"lost_{name}": count for name, count in sorted(classes.items())},
     }
-    valid = False if findings else (None if waiting else True)
+    valid = False if findings else (None if waiting or is_vague else True)
     return Result(NAME, valid, CLAIM, tuple(findings), numbers, tuple(notes))
 
 

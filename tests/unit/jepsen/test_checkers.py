@@ -196,6 +196,16 @@ def test_excuses_are_told() -> None:
     assert loss.notes == ("1 excused by E3: as many nodes lost their data as it had copies",)
 
 
+@pytest.mark.parametrize(("many", "valid"), [(3, True), (4, None)])
+def test_a_run_in_which_faults_excuse_much_loss_is_unknown(many: int, valid: bool | None) -> None:
+    def story(tale: Tale) -> None:
+        for v in range(many):
+            tale.add(v, 20_000, "n1")
+        tale.kill(20_100, 21_000, "n1", "n2")
+
+    assert judge(run_of(story))["loss"].valid is valid
+
+
 @pytest.mark.parametrize(
     ("name", "at"), [("lost_prefix", 20_000), ("lost_middle", 20_300), ("lost_postfix", 20_600)]
 )

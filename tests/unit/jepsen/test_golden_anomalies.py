@@ -298,6 +298,14 @@ def in_spite_of_working(tale: Tale) -> None:
     tale.ack([1], 27_400)
 
 
+def lost_before_its_holders_died(tale: Tale) -> None:
+    """All nodes had nothing, twice, in a long calm: what came after took nothing."""
+    tale.add(1, 20_000, "n1")
+    for n in range(10):
+        tale.get([], 27_500 + 200 * n, NODES[n % 5])
+    tale.kill(40_000, 41_000, "n1", "n2")
+
+
 def not_offered_for_long(tale: Tale) -> None:
     tale.add(1, 25_000)
     tale.get([], 36_000, took=500)
@@ -497,6 +505,7 @@ INVALID: list[tuple[Story, str, str]] = [
     (lost_though_one_copy_was_left, "loss", "lost"),
     (lost_though_its_node_was_never_wiped, "loss", "lost"),
     (lost_though_the_kill_came_before, "loss", "lost"),
+    (lost_before_its_holders_died, "loss", "lost"),
     (lost_though_the_log_was_on, "loss", "lost"),
     (lost_though_synced, "loss", "lost"),
     (lost_by_a_purge_that_came_before, "loss", "lost"),

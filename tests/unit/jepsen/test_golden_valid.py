@@ -55,6 +55,14 @@ def lost_with_all_its_copies(tale: Tale) -> None:
     tale.kill(20_100, 21_000, "n1", "n2")
 
 
+def lost_where_a_node_was_asked_once(tale: Tale) -> None:
+    """It may have been on its way to a node that had just been asked."""
+    tale.add(1, 20_000, "n1")
+    for n in range(9):
+        tale.get([], 27_500 + 200 * n, NODES[n % 5])
+    tale.kill(40_000, 41_000, "n1", "n2")
+
+
 def lost_with_its_only_copy(tale: Tale) -> None:
     tale.add(1, 20_000, "n1", replicate=1)
     tale.kill(20_100, 21_000, "n1")
@@ -416,6 +424,7 @@ VALID: list[Story] = [
     given_back,
     kept_by_working,
     lost_with_all_its_copies,
+    lost_where_a_node_was_asked_once,
     lost_with_its_only_copy,
     lost_by_a_default_replicate_in_a_minority,
     lost_with_the_log,
