@@ -38,12 +38,10 @@ class Recorder:
         self.tracebacks: list[str] = []
         profile = world.profile
         # Peers that are full, or paused, refuse copies: a REPLICATE that was left out promises one copy then (M25)
-        are_refusals_likely = "maxmemory_bytes" in profile.limits or any(
-            fault.kind == "pause" for fault in profile.faults
-        )
-        self._is_lame = "maxmemory_bytes" in profile.limits or any(
-            fault.kind in ("slow", "disk", "leave") for fault in profile.faults
-        )
+        kinds = {fault.kind for fault in profile.faults}
+        self._is_full = "maxmemory_bytes" in profile.limits
+        are_refusals_likely = self._is_full or "pause" in kinds
+        self._is_lame = self._is_full or not kinds.isdisjoint(("slow", "disk", "leave"))
         self._default_copies = 1 if are_refusals_likely else 3
         self.concurrency = profile.clients + 2 * (profile.nodes + profile.spares) + 1
         self._processes: dict[str, int] = {}
@@ -241,13 +239,15 @@ class Recorder:
                 "node_timeout_ms": profile.node_timeout_ms,
                 "views_ms": views_ms,
                 "facts_ms": facts_ms,
+                # A full node gives REPLICATE 1 to a peer, and waits for it: no measure of a node that is alone
+                "available_percent": 0 if self._is_full else 99,
                 "default_copies": self._default_copies,
                 "ttl_slack_ms": 2 * limits["link_wait_max_ms"] + 1000,
             },
             drained=self.is_drained,
             tracebacks=tuple(self.tracebacks),
             abandoned=tuple([world.nodes[index].name for index in world.nemesis.forgotten]),
-            is_external="maxmemory_bytes" in limits,
+            is_external=self._is_full,
             is_simulated=True,
         )
 
