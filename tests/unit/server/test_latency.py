@@ -59,7 +59,6 @@ def test_graph_has_a_column_a_sample_and_its_age_below() -> None:
 async def test_the_command() -> None:
     async with running() as world:
         peer = world.connect()
-        world.shell.latency.threshold_ms = 5
         world.shell.latency.record("command", 7, 30)
         world.shell.latency.record("command", 8, 20)
         await peer.ask(b"LATENCY LATEST\r\n", b"*1\r\n*4\r\n$7\r\ncommand\r\n:8\r\n:20\r\n:30\r\n")
