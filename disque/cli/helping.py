@@ -10,21 +10,22 @@ from disque.cli.render import say
 
 
 @click.command("help")
-@click.argument("command", required=False)
-def help_command(command: str | None) -> None:
+@click.argument("words", metavar="[COMMAND]", nargs=-1)
+def help_command(words: tuple[str, ...]) -> None:
     """Show how a command is called, ours or the server's."""
-    root = click.Context(cli, info_name="disque")
-    if command is None:
-        say(cli.get_help(root))
-    elif command in SUBCOMMANDS:
-        assert isinstance(cli, click.Group)
-        ours = cli.get_command(root, command)
-        assert ours is not None
-        say(ours.get_help(click.Context(ours, info_name=command, parent=root)))
-    elif command.upper() in USAGE:
-        say(f"{command.upper()} {USAGE[command.upper()]}".rstrip())
+    found: click.Command | None = cli
+    context = click.Context(cli, info_name="disque")
+    for word in words:
+        found = found.get_command(context, word) if isinstance(found, click.Group) else None
+        if found is None:
+            break
+        context = click.Context(found, info_name=word, parent=context)
+    if found is not None:
+        say(found.get_help(context))
+    elif (name := words[0].upper()) in USAGE:
+        say(f"{name} {USAGE[name]}".rstrip())
     else:
-        raise click.UsageError(f"{command!r} is not known here; the server may know it")
+        raise click.UsageError(f"{' '.join(words)!r} is not known here; the server may know it")
 
 
 def names() -> str:

@@ -51,6 +51,9 @@ def test_each_of_ours_has_help_that_begins_with_what_it_does(name: str) -> None:
 def test_help_tells_how_a_command_is_called() -> None:
     assert run("help", "qlen").output == "QLEN queue\n"
     assert run("help", "queues").output.startswith("Usage: disque queues [OPTIONS] [PATTERN]")
+    assert run("help", "jobs", "list").output.startswith("Usage: disque jobs list [OPTIONS]")
+    assert run("help", "cluster", "nodes").output.startswith("CLUSTER ")
+    assert run("help", "jobs", "nosuch").exit_code == WRONG_USAGE
     assert run("help").output == run("--help").output
     assert run("help", "nosuch").exit_code == WRONG_USAGE
     assert all(name in names() for name in [*USAGE, *SUBCOMMANDS])
