@@ -26,24 +26,20 @@ def make_job_id(node: NodeId, entropy: bytes, *, ttl_ms: int, is_retried: bool) 
     """Spell an id; `entropy` is 18 random bytes, `ttl_ms` becomes minutes, rounded down, at most 65535."""
     if len(entropy) != _RANDOM_BYTES:
         raise ValueError(f"a job id takes {_RANDOM_BYTES} random bytes, got {len(entropy)}")
-    random_part = b2a_base64(entropy, newline=False)
-    return JobId(b"D-%b-%b-%b" % (_node_part(node), random_part, _ttl_part(ttl_ms, is_retried)))
+    head, tail = _frame(node, ttl_ms, is_retried)
+    return JobId(head + b2a_base64(entropy, newline=False) + tail)
 
 
 @lru_cache(1_000)
-def _node_part(node: NodeId) -> bytes:
-    return node[:8].encode()
-
-
-@lru_cache(1_000)
-def _ttl_part(ttl_ms: int, is_retried: bool) -> bytes:
+def _frame(node: NodeId, ttl_ms: int, is_retried: bool) -> tuple[bytes, bytes]:
+    """What stands before the random part, and behind it."""
     minutes = min(ttl_ms // 60_000, _TTL_MINUTES_MAX)
-    return b"%04x" % (minutes | 1 if is_retried else minutes & ~1)
+    return b"D-%b-" % node[:8].encode(), b"-%04x" % (minutes | 1 if is_retried else minutes & ~1)
 
 
 def is_made_by(job: JobId, node: NodeId) -> bool:
     """True if the job was added at this node."""
-    return job[2:10] == _node_part(node)
+    return job[2:10] == node[:8].encode()
 
 
 def is_job_id(raw: bytes) -> bool:
