@@ -265,9 +265,8 @@ def keep_tombstone(state: State, stone: Tombstone) -> None:
 def forget_tombstone(state: State, job: JobId) -> None:
     """Take a tombstone out of its pool, if there is one."""
     for pool in (state.tombstones, state.long_tombstones):
-        stone = pool.pop(job, None)
-        if stone is not None:
-            state.agenda.cancel(stone)
+        if job in pool:  # few are, and to look costs less than to take
+            state.agenda.cancel(pool.pop(job))
 
 
 def short_life(state: State) -> int:
