@@ -161,7 +161,8 @@ class Membership:
         contacts.meet_identity(self._state, known, peer)
         known.is_ghost = False
         self._state.forgotten_by.pop(known.id, None)
-        if known.link is not None:  # the newer one counts, as on the other side
+        # The newer one counts; where two dials crossed, each side may drop another one, and both are dialed anew
+        if known.link is not None:
             self._state.ready.closes.append(known.link)
             self._state.links.pop(known.link, None)
         known.link = conn
