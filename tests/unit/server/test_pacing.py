@@ -382,7 +382,7 @@ async def test_counts_wait_for_the_log_that_is_to_hold_what_they_speak_of(
     log = FillingLog()
     async with running(log) as world:
         peer, reader = world.connect(), world.connect()
-        ids = await add(peer, 9)
+        ids = await add(peer, 60)  # twenty pieces, of which some share a write
         log.writes_left, log.sync_errno = writes, 0 if writes is not None else errno.EIO
         await peer.send(command(b"ACKJOB", *ids) + command(b"QLEN", b"q"))
         await expect_silence(peer)
@@ -391,7 +391,7 @@ async def test_counts_wait_for_the_log_that_is_to_hold_what_they_speak_of(
         await reader.send(command(b"JSCAN", b"BUSYLOOP"))
         assert (await read(reader))[0] == b"0"  # type: ignore[index]
         log.heal()
-        assert await read(peer) == 9
+        assert await read(peer) == 60
         assert await read(peer) == 0
 
 
