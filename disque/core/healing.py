@@ -239,12 +239,17 @@ def _start_sweep(state: State, lost: frozenset[NodeId]) -> None:
     if state.sweep is not None:
         state.agenda.cancel(state.sweep)
         lost |= state.sweep.lost
-    state.sweep = Sweep(list(state.jobs), lost)
+    state.sweep = Sweep(lost)
     wake(state, state.sweep, state.now_ms)
 
 
 def sweep_due(state: State, sweep: Sweep) -> None:
-    """One bounded step of the sweep (B1.5, B1.9, B2.7)."""
+    """One bounded step of the sweep (B1.5, B1.9, B2.7); first it lists them, which of a million takes a turn."""
+    if not sweep.is_begun:
+        sweep.is_begun, sweep.ids = True, list(state.jobs)
+        state.fired = state.limits.wakeups_a_turn
+        wake(state, sweep, state.now_ms)
+        return
     end = min(len(sweep.ids), sweep.position + _SCAN_MAX)
     for id_ in sweep.ids[sweep.position : end]:
         job = state.jobs.get(id_)

@@ -59,8 +59,9 @@ class Walk:
 class Sweep:
     """A bounded pass over all jobs after a node was lost or forgotten (B1.5, B2.7)."""
 
-    ids: list[JobId]
     lost: frozenset[NodeId]
+    is_begun: bool = False
+    ids: list[JobId] = attrs.Factory(list)
     position: int = 0
     wake_at: int | None = None
 

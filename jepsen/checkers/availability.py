@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator
 
@@ -86,6 +87,7 @@ def _was_any_sent(index: Index) -> bool:
 
 def _adds(index: Index, refusals: Counter[str]) -> Iterator[Call]:
     limit = index.bounds.answer_ms * MS
+    refused = _refused(index)
     for life in index.lives.values():
         node, begun_at = life.add.node, life.begun_at
         if life.asked != 1 or not _is_judged(index, node, begun_at, limit):
@@ -95,12 +97,16 @@ def _adds(index: Index, refusals: Counter[str]) -> Iterator[Call]:
             refusals[error.split()[0]] += 1
             continue
         took = life.ended_at - begun_at
+        if took > limit and _is_held(index, refused.get(node, []), begun_at, life.ended_at):
+            refusals["held"] += 1
+            continue
         what = f"value {life.v} at {node}, {error or f'ok after {took // MS} ms'}"
         yield Call(node, begun_at, life.is_ok and took <= limit, what)
 
 
 def _gets(index: Index, refusals: Counter[str]) -> Iterator[Call]:
     limit = index.bounds.answer_ms * MS
+    refused = _refused(index)
     for ask in index.asks:
         begun_at, node = ask.invoke.time, ask.invoke.node
         patience = limit + int(ask.invoke.value.get("timeout") or 0) * MS
@@ -110,6 +116,9 @@ def _gets(index: Index, refusals: Counter[str]) -> Iterator[Call]:
             refusals[ask.error.split()[0]] += 1
             continue
         took = ask.ended_at - begun_at
+        if took > patience and _is_held(index, refused.get(node, []), begun_at, ask.ended_at):
+            refusals["held"] += 1
+            continue
         what = f"GETJOB at {node}, {ask.error or f'{ask.type} after {took // MS} ms'}"
         yield Call(node, begun_at, ask.type == OK and took <= patience, what)
 
@@ -126,6 +135,23 @@ def is_left_out(index: Index, node: str, begun_at: int, error: str) -> bool:
             return index.meta.is_external
         case _:
             return error == CANCELLED
+
+
+def _refused(index: Index) -> dict[str, list[int]]:
+    """By node, when it began to be asked what it refused for the sake of its log; in order."""
+    found: dict[str, list[int]] = {}
+    for life in index.lives.values():
+        if life.reply is not None and str(life.reply.error or "").startswith("MISCONF"):
+            found.setdefault(life.add.node, []).append(life.begun_at)
+    return {node: sorted(instants) for node, instants in found.items()}
+
+
+def _is_held(index: Index, refused: list[int], begun_at: int, ended_at: int) -> bool:
+    """Of those that were under way when the disk failed: their answers wait for it; who comes later is refused."""
+    at = bisect_right(refused, begun_at)
+    number = index.faults.windows.number
+    is_first = at == 0 or number(refused[at - 1]) != number(begun_at)
+    return is_first and at < len(refused) and refused[at] <= ended_at
 
 
 def _is_judged(index: Index, node: str, begun_at: int, patience: int) -> bool:

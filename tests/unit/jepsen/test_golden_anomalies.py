@@ -445,6 +445,14 @@ def silent_while_the_disk_was_full(tale: Tale) -> None:
         tale.add(v, 23_000 + v, "n1", replicate=1, outcome=INFO, error="timeout", took=500)
 
 
+def silent_after_refusals_of_a_full_disk(tale: Tale) -> None:
+    tale.fault(22_000, 26_000, "disk-full", nodes=["n1"])
+    tale.add(9, 22_100, "n1", replicate=1, outcome=FAIL, error="MISCONF no space")
+    for v in range(2):
+        tale.add(v, 22_200 + v, "n1", replicate=1, outcome=INFO, error="timeout", took=2_500)
+        tale.add(10 + v, 22_300 + v, "n1", replicate=1, outcome=FAIL, error="MISCONF no space")
+
+
 def slow_gets(tale: Tale) -> None:
     for again in range(2):
         tale.get([], 13_000 + 10 * again, "n1", timeout=100, took=1_500)
@@ -564,6 +572,7 @@ INVALID: list[tuple[Story, str, str]] = [
     (refused_though_another_disk_was_full, "availability", "add-unavailable"),
     (refused_long_after_the_disk_was_full, "availability", "add-unavailable"),
     (silent_while_the_disk_was_full, "availability", "add-unavailable"),
+    (silent_after_refusals_of_a_full_disk, "availability", "add-unavailable"),
     (unavailable, "availability", "add-unavailable"),
     (unavailable_at_one_node_in_one_of_many_faults, "availability", "add-unavailable"),
     (slow_gets, "availability", "get-unavailable"),

@@ -372,6 +372,13 @@ def refused_by_full_disks(tale: Tale) -> None:
         tale.get([], 33_000 + v, "n3", outcome=FAIL, error="MISCONF fsync")
 
 
+def held_while_the_disk_was_full(tale: Tale) -> None:
+    tale.fault(22_000, 26_000, "disk-full", nodes=["n1"])
+    for v in range(2):
+        tale.add(v, 22_100 + v, "n1", replicate=1, outcome=INFO, error="timeout", took=2_500)
+        tale.add(10 + v, 22_200 + v, "n1", replicate=1, outcome=FAIL, error="MISCONF no space")
+
+
 def gone_with_nodes_that_were_wiped_after_the_last_look(tale: Tale) -> None:
     tale.add(1, 69_000)
     tale.look(70_000, {"n1": [1], "n3": [1]})
@@ -410,6 +417,7 @@ def handed_out_before_the_add_was_answered(tale: Tale) -> None:
 VALID: list[Story] = [
     handed_out_before_the_add_was_answered,
     refused_by_full_disks,
+    held_while_the_disk_was_full,
     gone_with_nodes_that_were_wiped_after_the_last_look,
     gone_with_the_node_that_its_node_left_it_to,
     emptied_in_time,
