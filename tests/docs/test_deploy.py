@@ -162,7 +162,12 @@ def test_kubernetes_names_lead_to_what_is_there() -> None:
 def test_server_understands_what_kubernetes_tells_it(tmp_path: Path) -> None:
     told = {each["name"]: each.get("value", "secret") for each in CONTAINER["env"]}
     environment = settings(
-        {name: text for name, text in told.items() if name.startswith("DISQUE_")}
+        {
+            # Kubernetes puts the other variables' values there
+            name: re.sub(r"\$\((\w+)\)", lambda found: told[found[1]], text)
+            for name, text in told.items()
+            if name.startswith("DISQUE_")
+        }
     )
     loaded = load(["--dir", str(tmp_path)], environment)
     assert loaded.warnings == ()
