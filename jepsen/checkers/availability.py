@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import TypeAlias
 
 import attrs
 
@@ -16,6 +17,7 @@ NAME = "availability"
 CLAIM = "While a fault is on, every live node answers ADDJOB REPLICATE 1 and GETJOB in time: at least 99 %, within 1 s."
 # the client gave up before its patience ended: nothing is known about the node
 CANCELLED = "cancelled"
+Refused: TypeAlias = Mapping[str, list[int]]
 
 
 @attrs.frozen
@@ -56,7 +58,11 @@ def check(index: Index) -> Result | None:
     refusals: Counter[str] = Counter()
     findings: list[Finding] = []
     numbers: dict[str, int] = {}
-    for f, calls in (("add", _adds(index, refusals)), ("get", _gets(index, refusals))):
+    refused = _refused(index)
+    for f, calls in (
+        ("add", _adds(index, refused, refusals)),
+        ("get", _gets(index, refused, refusals)),
+    ):
         total, places = Tally(), dict[tuple[str, int], Tally]()
         for call in calls:
             total.count(call)
@@ -85,9 +91,8 @@ def _was_any_sent(index: Index) -> bool:
     return any(index.faults.windows.touch(at, at) for at in (*adds, *gets))
 
 
-def _adds(index: Index, refusals: Counter[str]) -> Iterator[Call]:
+def _adds(index: Index, refused: Refused, refusals: Counter[str]) -> Iterator[Call]:
     limit = index.bounds.answer_ms * MS
-    refused = _refused(index)
     for life in index.lives.values():
         node, begun_at = life.add.node, life.begun_at
         if life.asked != 1 or not _is_judged(index, node, begun_at, limit):
@@ -104,9 +109,8 @@ def _adds(index: Index, refusals: Counter[str]) -> Iterator[Call]:
         yield Call(node, begun_at, life.is_ok and took <= limit, what)
 
 
-def _gets(index: Index, refusals: Counter[str]) -> Iterator[Call]:
+def _gets(index: Index, refused: Refused, refusals: Counter[str]) -> Iterator[Call]:
     limit = index.bounds.answer_ms * MS
-    refused = _refused(index)
     for ask in index.asks:
         begun_at, node = ask.invoke.time, ask.invoke.node
         patience = limit + int(ask.invoke.value.get("timeout") or 0) * MS
@@ -137,12 +141,13 @@ def is_left_out(index: Index, node: str, begun_at: int, error: str) -> bool:
             return error == CANCELLED
 
 
-def _refused(index: Index) -> dict[str, list[int]]:
-    """By node, when it began to be asked what it refused for the sake of its log; in order."""
+def _refused(index: Index) -> Refused:
+    """By node: when ADDJOBs began (ns) that it refused since its disk was bad, in order."""
     found: dict[str, list[int]] = {}
     for life in index.lives.values():
-        if life.reply is not None and str(life.reply.error or "").startswith("MISCONF"):
-            found.setdefault(life.add.node, []).append(life.begun_at)
+        node, error = life.add.node, life.reply.error if life.reply else ""
+        if error.startswith("MISCONF") and index.faults.may_refuse(node, life.begun_at):
+            found.setdefault(node, []).append(life.begun_at)
     return {node: sorted(instants) for node, instants in found.items()}
 
 
