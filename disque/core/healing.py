@@ -245,8 +245,8 @@ def _start_sweep(state: State, lost: frozenset[NodeId]) -> None:
 
 def sweep_due(state: State, sweep: Sweep) -> None:
     """One bounded step of the sweep (B1.5, B1.9, B2.7); first it lists them, which of a million takes a turn."""
-    if not sweep.is_begun:
-        sweep.is_begun, sweep.ids = True, list(state.jobs)
+    if sweep.ids is None:
+        sweep.ids = list(state.jobs)
         state.fired = state.limits.wakeups_a_turn
         wake(state, sweep, state.now_ms)
         return

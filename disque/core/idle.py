@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import attrs
+
 from disque.core import memory
 from disque.core.delivery import free, is_unused
 from disque.core.jobqueue import JobQueue
 from disque.core.state import State, wake
 
 
+@attrs.define(eq=False)
 class QueueSweep:
     """Frees idle queues, and what others no longer need."""
 
-    def __init__(self) -> None:
-        self.wake_at: int | None = None
-        self.names: list[bytes] = []
+    names: list[bytes] = attrs.Factory(list)  # still to be looked at
+    wake_at: int | None = None
 
 
 def queue_sweep_due(state: State, sweep: QueueSweep) -> None:

@@ -60,8 +60,7 @@ class Sweep:
     """A bounded pass over all jobs after a node was lost or forgotten (B1.5, B2.7)."""
 
     lost: frozenset[NodeId]
-    is_begun: bool = False
-    ids: list[JobId] = attrs.Factory(list)
+    ids: list[JobId] | None = None  # that were here when it began; None: not yet
     position: int = 0
     wake_at: int | None = None
 
