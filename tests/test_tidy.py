@@ -266,6 +266,22 @@ def foreign_constants(source: Source) -> Iterator[str]:
             yield f"{source.path}:{node.lineno}: sets {ast.unparse(node)}"
 
 
+_OF_NUMBERS = (ast.Constant, ast.BinOp, ast.operator)
+
+
+def wrapped_constants(source: Source) -> Iterator[str]:
+    """A number doesn't stand on a line by itself between parentheses: a remark that is long has its line above."""
+    for node in ast.walk(source.tree):
+        if (
+            isinstance(node, ast.Assign | ast.AnnAssign)
+            and node.value is not None
+            and all(isinstance(each, _OF_NUMBERS) for each in ast.walk(node.value))
+            and not isinstance(getattr(node.value, "value", 0), str | bytes)
+            and node.lineno < node.value.lineno == node.value.end_lineno
+        ):
+            yield f"{source.path}:{node.lineno}: {ast.unparse(node)} is wrapped for its remark"
+
+
 def pure_sources() -> list[Source]:
     """The files that pyproject's import contract calls pure."""
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"][
@@ -289,6 +305,7 @@ RULES: list[tuple[Rule, tuple[str, ...]]] = [
     (prints, PACKAGES),
     (shadowing, CODE),
     (foreign_constants, (*PACKAGES, "jepsen", "tests")),
+    (wrapped_constants, (*PACKAGES, "jepsen", "tests")),
 ]
 
 
@@ -353,6 +370,8 @@ PLANTED: list[tuple[Rule, str, str]] = [
     (set_iteration, "z = [*set(y)]\n", "walks a set"),
     (foreign_constants, "from a import b\nb.WAIT_S = 1\n", "sets b.WAIT_S"),
     (foreign_constants, "import a.b\ndef f(): a.b.WAIT_S += 1\n", "sets a.b.WAIT_S"),
+    (wrapped_constants, "N = (\n    4  # of them\n)\n", "N = 4 is wrapped"),
+    (wrapped_constants, "N: int = (\n    1 << 4  # bytes\n)\n", "N: int = 1 << 4 is wrapped"),
 ]
 
 
@@ -377,6 +396,7 @@ GOOD: list[tuple[Rule, str]] = [
         "for x in sorted({1, 2}): pass\nz = {x for x in set(y)}\nw = any(x for x in set(y))\n",
     ),
     (foreign_constants, "from a import b\nWAIT_S = b.WAIT_S\nc.WAIT_S = b.wait_s = 1\n"),
+    (wrapped_constants, "N = 4  # of them\nM = (\n    'long'\n    'text'\n)\nL = (\n    f(1)\n)\n"),
 ]
 
 

@@ -83,9 +83,8 @@ class Limits:
     move_ask_max_ms: int = 30_000
 
     # Queues
-    queue_name_bytes_max: int = (
-        4_096  # a name is kept in memory and told peers; a topic's: see below
-    )
+    # a name is kept in memory and told peers; a topic's: see below
+    queue_name_bytes_max: int = 4_096
     get_queues_max: int = 5_000  # of one GETJOB: each is made, and watched, at once
     queues_max: int = 1_000_000  # no client makes more; jobs from peers always find room
     blocked_max: int = 1_000_000  # GETJOBs and WAITJOBs that wait at a time

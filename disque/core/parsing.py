@@ -53,9 +53,8 @@ _Read = TypeVar("_Read")
 
 WAITJOB_IDS_MAX = 1_024
 _OPTION_WORDS_MAX = 100  # behind ids
-HEADERS_MAX = (
-    256  # of a job, as STOMP's frames may have: they are kept in memory and sent to each holder
-)
+# Of a job, as STOMP's frames may have: they are kept in memory and sent to each holder
+HEADERS_MAX = 256
 HEADERS_BYTES_MAX = 64 << 10  # names and values together, likewise
 _TOO_MANY_HEADERS = f"HEADER: at most {HEADERS_MAX} of them, {HEADERS_BYTES_MAX} bytes together"
 _CACHED_OPTIONS_MAX = 1_000

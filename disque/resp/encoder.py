@@ -57,7 +57,7 @@ def status(text: bytes) -> bytes:
 
 
 def error(code: str, text: str) -> bytes:
-    """An error line of ERROR_CHARS_MAX; line ends inside become spaces.
+    """An error line of at most ERROR_CHARS_MAX; line ends inside become spaces.
 
     Bytes that were no UTF-8 when `text` was made (surrogateescape) come out as they were.
     """

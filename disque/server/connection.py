@@ -35,9 +35,8 @@ OUT_PAUSE_BYTES = 256 << 10  # no further command of a client runs while so much
 ANSWERED_MAX_BYTES = 64 << 10  # the same of replies that were given in one run
 OUT_CAP_BYTES = 1 << 30  # the built-in client-output-buffer-limit
 HEARD_CHUNK_BYTES = 64 << 10  # of topics' messages, put together for the socket; more isn't copied
-_BEGUN_VIEWS_MAX = (
-    4  # of the backlog, with which messages begin: of a row of them one part is large
-)
+# Of the backlog, with which messages begin: of a row of them one part is large
+_BEGUN_VIEWS_MAX = 4
 
 
 class Input(Protocol):

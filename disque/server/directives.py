@@ -65,9 +65,8 @@ class Directive:
     is_file_only: bool = False  # neither flag nor environment, and not in CONFIG GET
     is_secret: bool = False
     is_masked: bool = False  # not in CONFIG GET either
-    is_reloaded: bool = (
-        False  # CONFIG SET acts even if the value is the same: what it names may be new
-    )
+    # CONFIG SET acts even if the value is the same: what it names may be new
+    is_reloaded: bool = False
 
     @property
     def attribute(self) -> str:

@@ -6,9 +6,8 @@ only how many do.
 
 from __future__ import annotations
 
-SHELVED_MIN_BYTES = (
-    256  # a smaller part isn't worth it: to keep one costs each who keeps it half as much
-)
+# A smaller part isn't worth it: to keep one costs each who keeps it half as much
+SHELVED_MIN_BYTES = 256
 
 
 class Shelf:

@@ -22,9 +22,8 @@ from tests.sim.run import run_profile
 
 ROOT = Path(__file__).parents[2]
 NOBODYS = {"stats"}  # a run that shows nothing is unknown, never wrong
-OF_REAL_RUNS = (
-    12  # the design's bugs that a real run must find, without those that need a log, and order's
-)
+# The design's bugs that a real run must find, without those that need a log, and order's
+OF_REAL_RUNS = 12
 
 
 @pytest.mark.timeout(400)  # some 20 s of two processors, if nobody else has them
