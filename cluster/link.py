@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Iterable
 
-READ_BYTES = 1 << 16
+READ_BYTES = 1 << 15  # a C library takes larger blocks from the system, each time
 _LINGER_NOT = struct.pack("ii", 1, 0)
 
 

@@ -31,6 +31,7 @@ from disque.resp.decoder import BufferLimitError, Decoder
 from disque.server.addresses import is_loopback, socket_host, socket_name
 from disque.server.connection import ANSWERED_MAX_BYTES, KEPT_INPUT_MAX, Client
 from disque.server.crowd import Crowd
+from disque.server.heap import LARGE_BYTES
 from disque.server.polling import Poller, Pusher
 from disque.server.render import render
 from disque.server.tls import Handshakes, TlsSocket
@@ -55,7 +56,7 @@ RUN_S = 0.002  # the same in time
 INSPECTED_A_PASS = 500  # connections that are looked at in a row, once a second
 PARTINGS_A_PASS = 20  # connections whose end is looked after between two looks at the others
 UNSENT_BYTES = 128 << 10  # that the kernel takes of who reads nothing; else some 4 MiB
-READ_BYTES = 64 << 10
+READ_BYTES = LARGE_BYTES >> 1  # to have a larger block takes system calls each time
 READ_BYTES_LARGE = 1 << 20  # while a large body arrives
 ACCEPTS_A_TURN = 5  # what newcomers say must fit into a row, or others wait
 FAREWELLS_MAX = 10  # refused connections that are closed politely, and hold a file, at a time

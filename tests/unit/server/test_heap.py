@@ -7,6 +7,10 @@ import sys
 
 import pytest
 
+from cluster import link
+from disque.server import clients
+from disque.server.heap import LARGE_BYTES
+
 PROGRAM = """
 from disque.server.heap import keep_large_apart
 
@@ -33,3 +37,8 @@ def test_large_blocks_go_back_to_the_system_below_others_that_stay() -> None:
         pytest.skip("not glibc")
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) < 30
+
+
+@pytest.mark.parametrize("size", [clients.READ_BYTES, link.READ_BYTES])
+def test_what_is_read_at_once_fits_into_a_block_of_the_heap(size: int) -> None:
+    assert sys.getsizeof(bytes(size)) < LARGE_BYTES
