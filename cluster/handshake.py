@@ -19,12 +19,12 @@ import hmac
 from typing import TYPE_CHECKING
 
 import attrs
-import msgpack
 
 from cluster import messages
 from cluster.errors import LocalProtocolError, RemoteProtocolError
 from cluster.frame import HANDSHAKE_FRAME_BYTES_MAX
 from cluster.nodeid import NodeId, is_node_id
+from cluster.packing import pack
 
 if TYPE_CHECKING:
     from collections.abc import Container
@@ -89,7 +89,7 @@ class DialerHandshake:
 
     def start(self) -> bytes:
         """The first frame's body."""
-        return _pack([MAGIC, _HELLO, VERSION_MIN, VERSION_MAX, self._nonce])
+        return pack([MAGIC, _HELLO, VERSION_MIN, VERSION_MAX, self._nonce])
 
     def receive(self, body: bytes) -> bytes | None:
         """Take the peer's frame, give the next one to send, if any; HandshakeError ends it."""
@@ -120,7 +120,7 @@ class DialerHandshake:
             said,
         ]
         self._is_proof_sent = True
-        return _pack([MAGIC, _PROOF, *said, _mac(self._secret, "dialer", self._transcript)])
+        return pack([MAGIC, _PROOF, *said, _mac(self._secret, "dialer", self._transcript)])
 
     def _judge(self, fields: list[object]) -> None:
         _need(fields, 3)
@@ -170,7 +170,7 @@ class AcceptorHandshake:
             self.version = _common_version(low, high)
             self._versions = (self.version, low, high)
             self._peer_nonce = nonce
-            return _pack([MAGIC, _CHALLENGE, VERSION_MIN, VERSION_MAX, self._nonce])
+            return pack([MAGIC, _CHALLENGE, VERSION_MIN, VERSION_MAX, self._nonce])
         if kind == _PROOF and self._peer_nonce is not None and self.peer is None:
             self._check_proof(fields, self._peer_nonce)
             return None
@@ -199,7 +199,7 @@ class AcceptorHandshake:
         self._is_over = True
         said = [_identity_fields(self._own), reason]
         proof = _mac(self._secret, "acceptor", [*self._transcript, said])
-        return _pack([MAGIC, _VERDICT, *said, proof])
+        return pack([MAGIC, _VERDICT, *said, proof])
 
     def _check_proof(self, fields: list[object], peer_nonce: bytes) -> None:
         _need(fields, 4)
@@ -230,7 +230,7 @@ class AcceptorHandshake:
 
 def refusal(reason: str) -> bytes:
     """The body of a frame that refuses before, or without, any proof."""
-    return _pack([MAGIC, _REFUSAL, reason[:REASON_CHARS_MAX]])
+    return pack([MAGIC, _REFUSAL, reason[:REASON_CHARS_MAX]])
 
 
 def _checked_nonce(nonce: bytes) -> bytes:
@@ -241,14 +241,10 @@ def _checked_nonce(nonce: bytes) -> bytes:
 
 def _mac(secret: bytes, role: str, transcript: list[object]) -> bytes:
     try:
-        said = _pack([MAGIC, role, transcript])
+        said = pack([MAGIC, role, transcript])
     except (ValueError, TypeError, OverflowError) as error:  # the peer's words: nested too deep
         raise HandshakeError(f"handshake fields that can't be repeated: {error}") from error
     return hmac.new(secret, said, hashlib.sha256).digest()
-
-
-def _pack(fields: list[object]) -> bytes:
-    return msgpack.packb(fields)
 
 
 def _unpack(body: bytes) -> tuple[int, list[object]]:

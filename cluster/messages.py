@@ -14,6 +14,7 @@ import msgpack
 
 from cluster.errors import RemoteProtocolError
 from cluster.nodeid import NodeId, is_node_id
+from cluster.packing import pack
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -119,7 +120,7 @@ def encode(message: Message) -> bytes:
             fields = [VERSION, _FAIL, node]
         case Forgotten(nodes=nodes):
             fields = [VERSION, _FORGOTTEN, list(nodes)]
-    return msgpack.packb(fields)
+    return pack(fields)
 
 
 def decode(body: bytes) -> Message | None:
@@ -139,7 +140,7 @@ def _is_readable(body: bytes) -> bool:
 
     False for a later version's type, RemoteProtocolError for all others.
     """
-    unpacker = msgpack.Unpacker()
+    unpacker = msgpack.Unpacker(read_size=_PREFIX_BYTES)
     unpacker.feed(body[:_PREFIX_BYTES])
     try:
         unpacker.read_array_header()

@@ -31,7 +31,7 @@ _MODULES = {
     "disque": ["broker"],
     "disque/core": ["*"],
     "disque/resp": ["*"],
-    "cluster": ["frame", "gossip", "membership", "messages", "peer", "ready", "state", "view"],
+    "cluster": ["frame", "gossip", "membership", "messages", "packing", "peer", "ready", "state", "view"],
     "disque/server": [
         "clients", "connection", "dispatch", "entropy", "info", "latency", "loop", "pacing", "polling", "render",
         "shelf", "shell", "slowlog", "table",

@@ -35,6 +35,7 @@ from typing import Any, TypeAlias
 import attrs
 import msgpack
 
+from cluster.packing import pack
 from disque.core.ready import Record
 
 MAGIC = b"DSQLOG01"
@@ -80,8 +81,7 @@ def seed_of(segment: int, salt: int) -> int:
 
 def encode(record: Record) -> bytes:
     """The payload of a record."""
-    payload: bytes = msgpack.packb((record.kind, *record.fields), use_bin_type=True)
-    return payload
+    return pack((record.kind, *record.fields))
 
 
 def group(records: list[Record]) -> Record:

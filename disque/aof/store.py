@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
 import attrs
-import msgpack
 
+from cluster.packing import pack
 from disque.aof import format as fmt
 from disque.aof.disk import Disk
 from disque.core.ready import BASE_KINDS, Paged, Record
@@ -25,8 +25,6 @@ SEGMENT_BYTES = 32 << 20
 # What a failed sync must write again is kept in memory: over this, a sync is wanted whatever the policy.
 UNSYNCED_BYTES_MAX = 16 << 20
 NOTES_MAX = 100
-# A packer never gives its buffer back: bodies above this are packed by one of their own.
-_PACKER_BYTES_MAX = 1 << 20
 
 Placement: TypeAlias = "tuple[bytes, int, int, int]"  # id, segment, offset, bytes of the record
 _Entry: TypeAlias = "tuple[bytes, bytes | None]"  # payload, id if it is a base record
@@ -110,7 +108,6 @@ class Store:
         self.unsynced_bytes = 0
         self.unreadable = 0  # paged bodies that couldn't be read
         self._node_records = node_records
-        self._packer = msgpack.Packer(use_bin_type=True)
         self._newest = max(self.sizes, default=0)
         self._first = self._first_said = min(self.sizes, default=1)
         self._is_sealed = False
@@ -212,7 +209,7 @@ class Store:
         return [self._said("turn", size), *entries]
 
     def _said(self, kind: str, *fields: object) -> _Entry:
-        return self._packer.pack((kind, *fields)), None
+        return pack((kind, *fields)), None
 
     def _entry(self, record: Record) -> _Entry | None:
         """None for a job whose body can't be read any more: nothing better than the older record could be said."""
@@ -220,16 +217,14 @@ class Store:
             return self._group_entry(fmt.members(record))
         kind, fields = record.kind, record.fields
         if kind != "job":
-            return self._packer.pack((kind, *fields)), record.id if kind in BASE_KINDS else None
+            return pack((kind, *fields)), record.id if kind in BASE_KINDS else None
         body = fields[2]
         if isinstance(body, Paged):
             body = self.read(body)
             if body is None:
                 return None
             fields = (*fields[:2], body, *fields[3:])
-        if isinstance(body, bytes) and len(body) > _PACKER_BYTES_MAX:
-            return fmt.encode(Record(kind, fields)), record.id
-        return self._packer.pack((kind, *fields)), record.id
+        return pack((kind, *fields)), record.id
 
     def _group_entry(self, records: list[Record]) -> _Entry | None:
         """The same for a group, whose first record is a base."""

@@ -15,6 +15,7 @@ import msgpack
 
 from cluster.errors import RemoteProtocolError
 from cluster.nodeid import NodeId
+from cluster.packing import pack
 from disque.core import messages as msg
 from disque.core.job import EMPTY, NO_CLAIMS, Burials, Claim, JobSpec, Reason
 from disque.core.jobid import JOB_ID_BYTES, JobId, is_job_id
@@ -357,8 +358,7 @@ def encode(messages: list[Message]) -> bytes:
             last = number
         runs[-1].append(fields_of(writer, message))
     nodes = [bytes.fromhex(node) for node in writer.nodes]
-    packed: bytes = msgpack.packb([VERSION, nodes, runs])
-    return packed
+    return pack([VERSION, nodes, runs])
 
 
 def split(messages: list[Message], *, entries_max: int, bytes_max: int) -> Iterable[list[Message]]:

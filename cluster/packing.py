@@ -1,0 +1,18 @@
+"""Packing: fields as MessagePack, through one buffer that stays."""
+
+from __future__ import annotations
+
+import msgpack
+
+KEPT_BYTES_MAX = 1 << 20  # of what was packed last: for more a buffer isn't kept
+
+_packer = msgpack.Packer()
+
+
+def pack(fields: object) -> bytes:
+    """What msgpack.packb gives, and raises; but that has 256 KiB from the system each time."""
+    global _packer
+    packed: bytes = _packer.pack(fields)
+    if len(packed) > KEPT_BYTES_MAX:
+        _packer = msgpack.Packer()
+    return packed

@@ -1,0 +1,31 @@
+"""One buffer for all that is packed: what came before leaves nothing behind."""
+
+from __future__ import annotations
+
+import msgpack
+import pytest
+
+from cluster.packing import KEPT_BYTES_MAX, pack
+
+
+@pytest.mark.parametrize("size", [0, 10, KEPT_BYTES_MAX, KEPT_BYTES_MAX + 1])
+def test_the_next_is_packed_as_if_nothing_had_been(size: int) -> None:
+    large = [b"x" * size]
+    assert pack(large) == msgpack.packb(large)
+    assert pack([1, b"two"]) == msgpack.packb([1, b"two"])
+
+
+@pytest.mark.parametrize("bad", [object(), 1 << 64, "\ud800"])
+def test_what_cannot_be_said_leaves_no_half_of_it(bad: object) -> None:
+    with pytest.raises((TypeError, OverflowError, ValueError)):
+        pack([b"some", bad])
+    assert pack([1]) == msgpack.packb([1])
+
+
+def test_a_large_buffer_is_not_kept() -> None:
+    from cluster import packing
+
+    pack([b"small"])
+    kept = packing._packer
+    pack([b"x" * KEPT_BYTES_MAX])
+    assert packing._packer is not kept
