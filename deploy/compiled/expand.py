@@ -161,8 +161,10 @@ def _options_of(node: ast.ClassDef, decorator: ast.expr) -> dict[str, object]:
     options = {str(each.arg): ast.literal_eval(each.value) for each in keywords}
     if unknown := options.keys() - _OPTIONS:
         raise ExpansionError(f"class {node.name}: {', '.join(sorted(unknown))}")
-    if node.bases or node.keywords:
-        raise ExpansionError(f"class {node.name}: a class of attrs with a base")
+    if len(node.bases) > 1 or node.keywords:
+        raise ExpansionError(f"class {node.name}: more than one base")
+    if node.bases and options.get("eq", True):
+        raise ExpansionError(f"class {node.name}: a base, and what it compares")
     return options
 
 
@@ -179,7 +181,8 @@ def _expand_class(text: _Text, node: ast.ClassDef, decorator: ast.expr) -> str:
     if own & {"__init__", "__attrs_post_init__", "__attrs_pre_init__"}:
         raise ExpansionError(f"class {node.name}: an __init__ beside that of attrs")
     is_equal = options.get("eq", True) and "__eq__" not in own
-    methods = [_init(fields, is_keyword_only=bool(options.get("kw_only")))]
+    base = ast.unparse(node.bases[0]) if node.bases else ""
+    methods = [_init(base, fields, is_keyword_only=bool(options.get("kw_only")))]
     if is_equal:
         methods.append(_eq(node.name, fields))
     text.drop_decorator(decorator)
@@ -217,10 +220,12 @@ def _called(factory: ast.expr) -> str:
     return {"dict": "{}", "list": "[]"}.get(name, f"{name}()")
 
 
-def _init(fields: list[Field], *, is_keyword_only: bool) -> str:
+def _init(base: str, fields: list[Field], *, is_keyword_only: bool) -> str:
+    """The fields of a base have defaults, and nobody gives them: attrs insists on the former only."""
     given = [each.parameter() for each in fields if each.is_given]
     parameters = ", ".join(["self", *["*"][: is_keyword_only and bool(given)], *given])
-    body = "; ".join(each.assignment() for each in fields) or "pass"
+    steps = [f"{base}.__init__(self)"] if base else []
+    body = "; ".join([*steps, *[each.assignment() for each in fields]]) or "pass"
     return f"    def __init__({parameters}) -> None: {body}"
 
 

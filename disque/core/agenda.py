@@ -10,16 +10,11 @@ of a bucket.
 from __future__ import annotations
 
 import heapq
-from typing import Protocol
+
+from disque.core.sleeper import UNBOOKED, Sleeper
 
 _BUCKET_BITS = 13  # 8,192 ms
 _STEP = 5_000  # bookings that move into the heap at a time: some ms
-
-
-class Sleeper(Protocol):
-    """Whatever can be booked; `wake_at` (ms, None = not booked) belongs to the agenda."""
-
-    wake_at: int | None
 
 
 class Agenda:
@@ -38,10 +33,8 @@ class Agenda:
         before = item.wake_at
         if before == at:
             return
-        if before is not None:
-            items = self._far.get(before >> _BUCKET_BITS)
-            if items is not None:
-                items.pop(item, None)
+        if before != UNBOOKED:
+            self._take_out(item, before)
         item.wake_at = at
         bucket = at >> _BUCKET_BITS
         if bucket < self._near_until:
@@ -57,11 +50,14 @@ class Agenda:
     def cancel(self, item: Sleeper) -> None:
         """Forget the booking of `item`, if it has one."""
         before = item.wake_at
-        if before is not None:
-            items = self._far.get(before >> _BUCKET_BITS)
-            if items is not None:
-                items.pop(item, None)
-            item.wake_at = None
+        if before != UNBOOKED:
+            self._take_out(item, before)
+            item.wake_at = UNBOOKED
+
+    def _take_out(self, item: Sleeper, at: int) -> None:
+        items = self._far.get(at >> _BUCKET_BITS)
+        if items is not None and item in items:
+            del items[item]
 
     def next_at(self) -> int | None:
         """ms of the first booking, None if there is none; for a far one the start of its bucket, which is earlier."""
@@ -91,7 +87,7 @@ class Agenda:
         if at is None or at > now_ms:
             return None
         _, _, item = heapq.heappop(self._near)
-        item.wake_at = None
+        item.wake_at = UNBOOKED
         return item
 
     def _open_buckets(self, now_bucket: int) -> None:
@@ -103,7 +99,6 @@ class Agenda:
             moved = [items.popitem()[0] for _ in range(min(left, len(items)))]
             left -= max(1, len(moved))
             for item in reversed(moved):
-                assert item.wake_at is not None
                 self._count += 1
                 heapq.heappush(self._near, (item.wake_at, self._count, item))
             if not items:

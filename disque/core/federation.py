@@ -37,6 +37,7 @@ from disque.core.job import Event, Job, JobState
 from disque.core.jobqueue import Exchange, JobQueue
 from disque.core.moves import can_move_to, move_out
 from disque.core.ready import ClientId
+from disque.core.sleeper import UNBOOKED
 from disque.core.state import State, is_name, send, wake
 
 
@@ -109,8 +110,7 @@ def _longest_wait(state: State, queue: JobQueue) -> int:
     if len(queue.blocked) > _WAITS_LOOKED_AT:
         return 0
     ends = [state.getting[ClientId(client)].wake_at for client in queue.blocked]
-    latest = max([state.now_ms if end is None else end for end in ends], default=state.now_ms)
-    return 0 if None in ends else max(1, latest - state.now_ms)
+    return 0 if UNBOOKED in ends else max(1, max(ends, default=0) - state.now_ms)
 
 
 def _next_want(state: State, exchange: Exchange) -> int:
@@ -149,7 +149,7 @@ def ask_newcomers(state: State, nodes: Sequence[NodeId]) -> None:
         queue = state.queues.get(name)
         if queue is not None and queue.blocked and not queue.jobs and not queue.is_paused_out:
             send(state, nodes, msg.NeedJobs(name, 1, True, _longest_wait(state, queue)))
-            if queue.wake_at is None:
+            if queue.wake_at == UNBOOKED:
                 wake(state, queue, state.now_ms + state.limits.needjobs_broadcast_first_ms)
 
     for_each(state, state.queues, ask, key=(ask_newcomers, *nodes))
@@ -183,7 +183,7 @@ def on_need_jobs(state: State, peer: NodeId, said: msg.NeedJobs) -> None:
 def _offer_later(state: State, queue: JobQueue) -> None:
     """We import jobs of this queue ourselves: look again once that has stopped."""
     at = queue.open_exchange().import_start + state.limits.import_window_ms + 1
-    if queue.wake_at is None or queue.wake_at > at:
+    if queue.wake_at == UNBOOKED or queue.wake_at > at:
         wake(state, queue, at)
 
 

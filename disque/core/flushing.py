@@ -14,6 +14,7 @@ from disque.core.job import Job, JobState
 from disque.core.jobqueue import JobQueue
 from disque.core.passes import Trash
 from disque.core.ready import NilArray
+from disque.core.sleeper import Sleeper
 from disque.core.state import (
     Absence,
     AddWait,
@@ -67,7 +68,7 @@ def trash_due(state: State, trash: Trash) -> None:
         while pool and left:
             left -= 1
             _, item = pool.popitem()
-            if getattr(item, "wake_at", None) is not None:
+            if isinstance(item, Sleeper):
                 state.agenda.cancel(item)
             if isinstance(item, GetWait):
                 reply(state, item.client, NilArray())

@@ -21,6 +21,7 @@ from disque.core.jobid import JobId
 from disque.core.moves import moves_peer_back, moves_peer_forgotten
 from disque.core.passes import Sweep, Walk
 from disque.core.replication import adds_review
+from disque.core.sleeper import UNBOOKED
 from disque.core.state import (
     GetWait,
     Peer,
@@ -141,7 +142,7 @@ def _begin_walk(state: State, peer: Peer, said: tuple[list[JobId], int] | None) 
         wake(state, walk, peer.heal_next_at)
     else:
         walk.is_due_again = True
-        if walk.wake_at is None:
+        if walk.wake_at == UNBOOKED:
             walk.seq = 0
             wake(state, walk, state.now_ms)
 

@@ -7,15 +7,15 @@ import attrs
 from disque.core import memory
 from disque.core.delivery import free, is_unused
 from disque.core.jobqueue import JobQueue
+from disque.core.sleeper import Sleeper
 from disque.core.state import State, wake
 
 
 @attrs.define(eq=False)
-class QueueSweep:
+class QueueSweep(Sleeper):
     """Frees idle queues, and what others no longer need."""
 
     names: list[bytes] = attrs.Factory(list)  # still to be looked at
-    wake_at: int | None = None
 
 
 def queue_sweep_due(state: State, sweep: QueueSweep) -> None:

@@ -14,6 +14,7 @@ from disque.core.jobid import JobId
 from disque.core.jobqueue import JobQueue, place_of
 from disque.core.memory import used_memory
 from disque.core.ready import ClientId, NilArray, Reply
+from disque.core.sleeper import UNBOOKED
 from disque.core.state import State, Tally, is_counted, reply
 from disque.core.value import value
 
@@ -140,7 +141,7 @@ def shown(state: State, job: Job) -> list[Reply]:
         (b"nodes-delivered", [node.encode() for node in job.holders]),
         (b"nodes-confirmed", confirmed),
         (b"next-requeue-within", due_in),
-        (b"next-awake-within", None if job.wake_at is None else max(0, job.wake_at - now)),
+        (b"next-awake-within", None if job.wake_at == UNBOOKED else max(0, job.wake_at - now)),
         (b"body", job.body),
         (b"priority", spec.priority if spec is not None else 0),
         (b"max-deliveries", spec.max_deliveries if spec is not None else 0),
@@ -347,7 +348,7 @@ def _check_tallies(state: State) -> None:
 
 def _check_job(state: State, job: Job) -> None:
     now = state.now_ms
-    assert job.wake_at is not None, f"nothing wakes {job}"
+    assert job.wake_at != UNBOOKED, f"nothing wakes {job}"
     if job.is_done:
         assert job.body is None, f"{job.id!r} is done and has a body"
         assert job.reason is not None

@@ -15,6 +15,7 @@ import attrs
 
 from cluster.nodeid import NodeId
 from disque.core.jobid import JobId
+from disque.core.sleeper import Sleeper
 from disque.core.value import value
 
 # Per node: (its boot, its clock, True = it has a copy / False = gone). Only the node itself makes one (M3).
@@ -133,7 +134,7 @@ class Burials:
 
 
 @attrs.define(eq=False)
-class Job:
+class Job(Sleeper):
     """A copy (spec is set), or a bare done entry for an id whose job we may never have seen (spec is None)."""
 
     id: JobId
@@ -169,7 +170,6 @@ class Job:
     # back from a worker with a DELAY: its own lease keeps the others off until ask_at
     is_held: bool = False
     is_unsure: bool = False  # back from a restart: ask before queueing, wait for the answers (B1.9)
-    wake_at: int | None = None  # ms; the agenda's
     segment: int = 0  # of the log, where its newest base record lies; 0: not stored yet
 
     def move(self, event: Event) -> None:

@@ -17,6 +17,7 @@ import attrs
 from cluster.nodeid import NodeId
 from disque.core.job import Job
 from disque.core.jobid import JobId
+from disque.core.sleeper import Sleeper
 
 _PAGE_MAX = 512  # a page is split in two beyond this
 
@@ -164,7 +165,7 @@ class Exchange:
 
 
 @attrs.define(eq=False, weakref_slot=False)
-class JobQueue:
+class JobQueue(Sleeper):
     """Times in ms. Nothing here is a fact of the cluster, except `cluster_pause` with its stamp (M18).
 
     There may be a million in which nothing happens but that somebody waits: the rest is made when it is needed.
@@ -179,7 +180,6 @@ class JobQueue:
     pause: int = 0  # PAUSE_IN | PAUSE_OUT, set at this node
     cluster_pause: int = 0  # the same, set for the cluster (M18)
     exchange: Exchange | None = None  # with other nodes, since there was any
-    wake_at: int | None = None  # the agenda's
 
     # Clients in GETJOB, first come first served: mostly there is one, and a dict costs as much as all the rest
     _blocked: int | OrderedDict[int, None] | None = attrs.field(default=None, init=False)

@@ -29,6 +29,7 @@ from disque.core.delivery import (
 )
 from disque.core.job import Event, Job, JobState, Role
 from disque.core.sharing import intern_spec
+from disque.core.sleeper import UNBOOKED
 from disque.core.state import (
     MovesIn,
     OpenMove,
@@ -79,7 +80,7 @@ def open_move(state: State, job: Job, node: NodeId) -> None:
         state.boot, boot, n, settled, job.id, job.live_spec, job.ctime, body, expires_in, due_in
     )
     send(state, (node,), move)
-    if peer.wake_at is None:
+    if peer.wake_at == UNBOOKED:
         peer.move_round = 0
         wake(state, peer, state.now_ms + state.limits.move_ask_first_ms)
 

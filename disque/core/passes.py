@@ -9,18 +9,18 @@ import attrs
 
 from cluster.nodeid import NodeId
 from disque.core.jobid import JobId
+from disque.core.sleeper import Sleeper
 
 
 @attrs.define(eq=False)
-class Trash:
+class Trash(Sleeper):
     """What was forgotten all at once; its bookings are cancelled and its memory is given back in bounded steps."""
 
     pools: list[dict[Any, Any]] = attrs.Factory(list)
-    wake_at: int | None = None
 
 
 @attrs.define(eq=False)
-class Chore:
+class Chore(Sleeper):
     """The same for each of very many things that were there when it began, in order; any may have gone meanwhile."""
 
     key: Hashable
@@ -28,19 +28,17 @@ class Chore:
     things: Reversible[Any]  # a dict or a view of one: what is in it changes
     left: list[Any]  # the next one last
     is_due_again: bool = False  # asked for once more while under way
-    wake_at: int | None = None
 
 
 @attrs.define(eq=False)
-class Pager:
+class Pager(Sleeper):
     """A bounded pass over all jobs whose bodies should leave memory."""
 
     ids: list[JobId] = attrs.Factory(list)
-    wake_at: int | None = None
 
 
 @attrs.define(eq=False)
-class Walk:
+class Walk(Sleeper):
     """A walk over the jobs shared with one peer, a batch at a time (B4.4)."""
 
     peer: NodeId
@@ -52,42 +50,38 @@ class Walk:
     is_due_again: bool = False  # asked for once more while under way
     # asked for once more before it began: what is to be said is looked up when it does
     is_stale: bool = False
-    wake_at: int | None = None
 
 
 @attrs.define(eq=False)
-class Sweep:
+class Sweep(Sleeper):
     """A bounded pass over all jobs after a node was lost or forgotten (B1.5, B2.7)."""
 
     lost: frozenset[NodeId]
     ids: list[JobId] | None = None  # that were here when it began; None: not yet
     position: int = 0
-    wake_at: int | None = None
 
 
 @attrs.define(eq=False)
-class Returning:
+class Returning(Sleeper):
     """A node that came back under a new id asks for its quarantined copies, in rounds (B2.8)."""
 
     since: int
     round_at: int = 0
     ids: list[JobId] = attrs.Factory(list)  # still to be asked about in this round
-    wake_at: int | None = None
 
 
 @attrs.define(eq=False)
-class Repairer:
+class Repairer(Sleeper):
     """When to look through all jobs for missing copies, and how far that is."""
 
     times: list[int] = attrs.Factory(list)
     ids: list[JobId] = attrs.Factory(list)
     tokens: int = 0  # bytes that repairs may send now
     filled_at: int = 0
-    wake_at: int | None = None
 
 
 @attrs.define(eq=False)
-class Leaver:
+class Leaver(Sleeper):
     """A node that leaves hands its jobs over, in passes over all of them (B5)."""
 
     begins_at: int
@@ -96,7 +90,6 @@ class Leaver:
     asked: dict[JobId, int] = attrs.Factory(dict)  # ms; when something was last asked about a job
     # ends that a peer that stays carries on: they are kept, too, but nobody needs them here (B5.6)
     carried: dict[JobId, NodeId] = attrs.Factory(dict)
-    wake_at: int | None = None
 
 
 @attrs.define(eq=False)

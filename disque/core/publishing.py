@@ -17,6 +17,7 @@ from disque.core import messages as msg
 from disque.core.chores import for_each
 from disque.core.delivery import queue_of
 from disque.core.ready import ClientId, Published, Pushes, Reply
+from disque.core.sleeper import UNBOOKED
 from disque.core.state import State, fail, reply, send, wake
 from disque.core.topics import Kind, Parting, Topic, Topics, TopicTable, count_of, pattern_of
 
@@ -149,7 +150,7 @@ def adopt(state: State, topics: Topics) -> None:
     """Connections outlive a new identity, and so does what is left to do for those that have gone."""
     state.topics = topics
     for parting in topics.parting.values():
-        parting.wake_at = None
+        parting.wake_at = UNBOOKED
         wake(state, parting, state.now_ms)
 
 

@@ -14,7 +14,7 @@ import attrs
 
 from cluster.nodeid import NodeId
 from cluster.view import ClusterView
-from disque.core.agenda import Agenda, Sleeper
+from disque.core.agenda import Agenda
 from disque.core.histogram import Histogram
 from disque.core.job import Claim, Claims, Job, JobSpec, JobState, Reason
 from disque.core.jobid import JobId
@@ -23,6 +23,7 @@ from disque.core.limits import Limits
 from disque.core.messages import Facts, Message
 from disque.core.passes import Chore, Leaver, Pager, Repairer, Returning, Scan, Sweep, Trash, Walk
 from disque.core.ready import ClientId, Failure, Ready, Record, Reply
+from disque.core.sleeper import Sleeper
 from disque.core.topics import Topics
 
 
@@ -45,7 +46,7 @@ _COUNTED_MAX = 10_000
 
 
 @attrs.define(eq=False)
-class AddWait:
+class AddWait(Sleeper):
     """An ADDJOB that waits for copies."""
 
     client: ClientId | None  # None: ASYNC at a node that keeps no copy, answered already
@@ -59,7 +60,6 @@ class AddWait:
     is_external: bool = False  # this node keeps no copy: it is full, or leaving
     refused: dict[NodeId, None] = attrs.Factory(dict)  # peers that were asked to take a RETRY 0 job
     first_holders: tuple[NodeId, ...] = ()  # when it began to wait
-    wake_at: int | None = None
 
     @property
     def is_answered(self) -> bool:
@@ -68,17 +68,16 @@ class AddWait:
 
 
 @attrs.define(eq=False, weakref_slot=False)
-class GetWait:
+class GetWait(Sleeper):
     """A GETJOB that waits for a job; it is booked at its time-out."""
 
     client: ClientId
     queues: tuple[bytes, ...]
     with_counters: bool
-    wake_at: int | None = None
 
 
 @attrs.define(eq=False)
-class Inquiry:
+class Inquiry(Sleeper):
     """A question to the cluster that a client waits for; it is booked at its time-out."""
 
     number: int
@@ -99,7 +98,6 @@ class Inquiry:
     is_resting: bool = False  # a WAITJOB between two questions
     wait_deadline: int | None = None  # WAITJOB's own time-out
     wait_ms: int = 0  # WAITJOB: till it asks again
-    wake_at: int | None = None
 
 
 @attrs.define(eq=False)
@@ -112,13 +110,15 @@ class Ask:
 
 
 @attrs.define(eq=False)
-class Tie:
-    """A copy that stays queued here, and a peer that was told so because it has one queued, too (M10)."""
+class Tie(Sleeper):
+    """A copy that stays queued here, and a peer that was told so because it has one queued, too (M10).
+
+    It is booked to say so again: the one answer may be lost on a link that stands.
+    """
 
     job: Job
     peer: NodeId
     times_said: int = 1
-    wake_at: int | None = None  # says it again: the one answer may be lost on a link that stands
 
 
 @attrs.define
@@ -132,7 +132,7 @@ class Tally:
 
 
 @attrs.define(eq=False)
-class Tombstone:
+class Tombstone(Sleeper):
     """A settled job (M6). `boots` are those of its holders when it settled."""
 
     id: JobId
@@ -142,26 +142,23 @@ class Tombstone:
     boots: tuple[tuple[NodeId, int], ...]
     expires_at: int  # ms; the job's expiry, gone for certain then
     is_long: bool
-    wake_at: int | None = None
     segment: int = 0  # of the log, where its record lies
 
 
 @attrs.define(eq=False)
-class Mark:
+class Mark(Sleeper):
     """The end of a job that we never held, for a copy that may still arrive (M15)."""
 
     id: JobId
     reason: Reason
-    wake_at: int | None = None
 
 
 @attrs.define(eq=False)
-class Absence:
+class Absence(Sleeper):
     """A copy was dropped here while its job lives on: the holders that were known, for whoever ends the job (M21)."""
 
     id: JobId
     holders: tuple[NodeId, ...]
-    wake_at: int | None = None
 
 
 @attrs.define(eq=False)
@@ -183,8 +180,8 @@ class MovesIn:
 
 
 @attrs.define(eq=False)
-class Peer:
-    """What this node remembers about its dealings with one other node."""
+class Peer(Sleeper):
+    """What this node remembers about its dealings with one other node; it is booked to ask about silent moves."""
 
     id: NodeId
     boot: int = 0  # the largest heard of it, by view or message
@@ -199,7 +196,6 @@ class Peer:
     moves: dict[tuple[int, int, int], OpenMove] = attrs.Factory(dict)  # (our boot, its boot, n)
     move_next: int = 1
     move_round: int = 0
-    wake_at: int | None = None  # asks about silent moves
 
     # by (our boot, its boot) when it opened them
     moves_in: dict[tuple[int, int], MovesIn] = attrs.Factory(dict)
@@ -214,18 +210,17 @@ class Peer:
 
 
 @attrs.define(eq=False)
-class Repair:
+class Repair(Sleeper):
     """A job that gets copies again (B3)."""
 
     job: Job
     started_at: int
     asked: dict[NodeId, None] = attrs.Factory(dict)  # holders asked whether they have a copy
     tried: dict[NodeId, None] = attrs.Factory(dict)  # nodes that were sent one
-    wake_at: int | None = None
 
 
 @attrs.define(eq=False)
-class Purge:
+class Purge(Sleeper):
     """A purge under way: bounded steps through what is in quarantine, the queue, then all that is here (B9.4)."""
 
     queue: bytes
@@ -236,7 +231,6 @@ class Purge:
     place: Place = (0, 0, JobId(b""))  # in the queue, where to go on
     ids: list[JobId] | None = None  # that were here at the end of the queue; None: not there yet
     position: int = 0
-    wake_at: int | None = None
 
 
 @attrs.define

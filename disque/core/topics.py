@@ -17,6 +17,7 @@ from typing import Generic, TypeAlias, TypeVar
 import attrs
 
 from cluster.nodeid import NodeId
+from disque.core.sleeper import Sleeper
 
 T = TypeVar("T")
 
@@ -110,12 +111,11 @@ def count_of(who: Subscribers | None) -> int:
 
 
 @attrs.define(eq=False)
-class Parting:
+class Parting(Sleeper):
     """A subscriber has gone; its subscriptions, some at a time, are still to be ended."""
 
     subscriber: int
     pieces: Iterator[Piece]
-    wake_at: int | None = None
 
 
 @attrs.define(eq=False)

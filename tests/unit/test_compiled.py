@@ -58,6 +58,16 @@ class Alone:
     x: int = 1
 
 
+@attrs.define(eq=False)
+class Base:
+    booked: int = attrs.field(default=-1, init=False)
+
+
+@attrs.define(eq=False)
+class Derived(Base):
+    x: int
+
+
 @attrs.frozen
 class Frozen:
     x: int
@@ -102,7 +112,8 @@ def test_a_class_behaves_as_that_of_attrs(both: tuple[Any, Any]) -> None:
         return [
             repr(one), one == two, one == other, other.x, other.total, one.tags is two.tags, one.rest, one._hidden,
             one == alone, repr(frozen), hash(frozen) == hash(module.Frozen(1, ("a",))), alone == module.Alone(),
-            {alone: 1}[alone], (named.x, named.y), [each.name for each in attrs.fields(module.Point)],
+            {alone: 1}[alone], (named.x, named.y), (module.Derived(4).x, module.Derived(4).booked),
+            [each.name for each in attrs.fields(module.Point)],
         ]  # fmt: skip
 
     ours, written = [seen(module) for module in both]
@@ -155,7 +166,8 @@ def test_a_mapping_is_a_dict() -> None:
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("@attrs.define\nclass A(B):\n    x: int\n", "with a base"),
+        ("@attrs.define\nclass A(B):\n    x: int\n", "a base, and what it compares"),
+        ("@attrs.define(eq=False)\nclass A(B, C):\n    x: int\n", "more than one base"),
         ("@attrs.define(slots=False)\nclass A:\n    x: int\n", "slots"),
         ("@attrs.define\nclass A:\n    x: int = attrs.field(converter=int)\n", "converter"),
         ("@attrs.define\nclass A:\n    x: int\n    def __init__(self): pass\n", "__init__"),

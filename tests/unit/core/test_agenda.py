@@ -6,7 +6,8 @@ import attrs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from disque.core.agenda import Agenda, Sleeper
+from disque.core.agenda import Agenda
+from disque.core.sleeper import UNBOOKED, Sleeper
 
 BUCKET_MS = 8_192
 DAY_MS = 86_400_000
@@ -14,18 +15,17 @@ START = 1_700_000_000_000
 
 
 @attrs.define(eq=False)
-class Item:
+class Item(Sleeper):
     """Something to wake."""
 
     number: int
-    wake_at: int | None = None
 
 
 def due(agenda: Agenda, now_ms: int) -> list[Sleeper]:
     """All that is due, in the order in which it wakes."""
     found: list[Sleeper] = []
     while (item := agenda.pop_due(now_ms)) is not None:
-        assert item.wake_at is None
+        assert item.wake_at == UNBOOKED
         found.append(item)
     return found
 
@@ -70,7 +70,7 @@ def test_agenda_equals_a_plain_list_of_bookings(plan: list[tuple[str, int, int]]
             times = [model[i.number] for i in woken if isinstance(i, Item)]
             assert times == sorted(times), "woken out of order"
             model = {n: at for n, at in model.items() if at > now}
-        assert {i.number: i.wake_at for i in items if i.wake_at is not None} == model
+        assert {i.number: i.wake_at for i in items if i.wake_at != UNBOOKED} == model
         first = agenda.next_at()
         assert (first is None) == (not model)
         assert first is None or first <= min(model.values()), "the owner would sleep too long"

@@ -13,6 +13,7 @@ from disque.core import messages as msg
 from disque.core.delivery import queue_of
 from disque.core.jobqueue import PAUSE_IN, PAUSE_OUT
 from disque.core.ready import ClientId
+from disque.core.sleeper import UNBOOKED
 from disque.core.state import send
 from tests.unit.core.builders import (
     BOOT,
@@ -116,7 +117,7 @@ def test_only_sources_of_the_last_5_s_are_asked_for_more() -> None:
 def test_a_node_that_is_alone_asks_nobody_and_those_who_come_are_asked() -> None:
     node = Node()
     node.do(cmd.GetJob((b"q",)))
-    assert (node.state.queues[b"q"].wake_at, node.state.queues[b"q"].exchange) == (None, None)
+    assert (node.state.queues[b"q"].wake_at, node.state.queues[b"q"].exchange) == (UNBOOKED, None)
     node.see(UP)
     assert [said.queue for said in node.told(msg.NeedJobs, to=B)] == [b"q"]
     node.clear()
@@ -125,7 +126,7 @@ def test_a_node_that_is_alone_asks_nobody_and_those_who_come_are_asked() -> None
     node.see(view())
     node.clear()
     node.advance(60_000)
-    assert node.state.queues[b"q"].wake_at is None
+    assert node.state.queues[b"q"].wake_at == UNBOOKED
     node.see(UP)
     node.advance(40_000)
     assert len(node.told(msg.NeedJobs, to=B)) >= 2
