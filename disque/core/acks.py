@@ -32,7 +32,7 @@ from disque.core.ending import (
     short_life,
     wait_for_initiator,
 )
-from disque.core.job import Job, Reason
+from disque.core.job import DONE, Job, Reason
 from disque.core.jobid import JobId, is_made_by, is_retried
 from disque.core.jobqueue import place_of
 from disque.core.ready import ClientId
@@ -68,7 +68,7 @@ def _end(state: State, id_: JobId, reason: Reason) -> bool:
         if is_retried(id_):
             remember_unknown(state, id_, reason)
         return False
-    if job.is_done:
+    if job.state is DONE:
         # One more ack of a dead letter makes no success of it.
         if job.reason is not Reason.DEAD_ACKED:
             raise_reason(state, job, reason)

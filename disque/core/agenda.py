@@ -34,7 +34,9 @@ class Agenda:
         if before == at:
             return
         if before != UNBOOKED:
-            self._take_out(item, before)
+            items = self._far.get(before >> _BUCKET_BITS)
+            if items is not None and item in items:
+                del items[item]
         item.wake_at = at
         bucket = at >> _BUCKET_BITS
         if bucket < self._near_until:
@@ -51,13 +53,10 @@ class Agenda:
         """Forget the booking of `item`, if it has one."""
         before = item.wake_at
         if before != UNBOOKED:
-            self._take_out(item, before)
+            items = self._far.get(before >> _BUCKET_BITS)
+            if items is not None and item in items:
+                del items[item]
             item.wake_at = UNBOOKED
-
-    def _take_out(self, item: Sleeper, at: int) -> None:
-        items = self._far.get(at >> _BUCKET_BITS)
-        if items is not None and item in items:
-            del items[item]
 
     def next_at(self) -> int | None:
         """ms of the first booking, None if there is none; for a far one the start of its bucket, which is earlier."""

@@ -13,6 +13,7 @@ from disque.core.job import (
     DELAYED,
     DELIVERED,
     DONE,
+    NO_CLAIMS,
     NO_ROLE,
     QUEUED,
     Burials,
@@ -47,9 +48,9 @@ HEADER_BYTES = 150  # of memory, beside its name and value
 
 def insert(state: State, job: Job) -> None:
     """Register a job, in any state, under an id that isn't known yet."""
-    assert job.id not in state.jobs, f"{job.id!r} is registered already"
-    state.jobs[job.id] = job
-    state.by_state[job.state] += 1
+    known = state.jobs.setdefault(job.id, job)
+    assert known is job, f"{job.id!r} is registered already"
+    state.by_state.count(job.state, 1)
     _tally(state, job, 1)
     spec = job.spec
     if spec is not None:
@@ -69,15 +70,13 @@ def remove(state: State, job: Job) -> None:
         state.spec_bytes -= spec_bytes(job.spec)
     _tally(state, job, -1)
     del state.jobs[id_]
-    state.by_state[job.state] -= 1
-    if job.is_done:
-        state.undone.pop(id_, None)
-        state.dummies.pop(id_, None)
-        state.dummy_answers.pop(id_, None)
+    state.by_state.count(job.state, -1)
+    if job.state is DONE:
+        if state.undone.pop(id_, None) is None:
+            state.dummies.pop(id_, None)
+            state.dummy_answers.pop(id_, None)
     else:
-        state.asks.pop(id_, None)
-        state.spent.pop(id_, None)
-        state.under_replicated.pop(id_, None)
+        leave_pools(state, id_)
     leaver = state.leaver
     if leaver is not None:
         leaver.kept.pop(id_, None)
@@ -86,6 +85,16 @@ def remove(state: State, job: Job) -> None:
     if state.repairs and (repair := state.repairs.pop(id_, None)) is not None:
         state.agenda.cancel(repair)
     state.agenda.cancel(job)
+
+
+def leave_pools(state: State, id_: JobId) -> None:
+    """Take a job out of the pools in which only live ones are."""
+    if state.asks:  # most are empty mostly, and to see that costs less than to take out
+        state.asks.pop(id_, None)
+    if state.spent:
+        state.spent.pop(id_, None)
+    if state.under_replicated:
+        state.under_replicated.pop(id_, None)
 
 
 def note_absence(state: State, job: Job) -> None:
@@ -119,13 +128,13 @@ def absence_due(state: State, absence: Absence) -> None:
 
 def shift(state: State, job: Job, event: Event) -> None:
     """Change a job's state and the counters with it."""
-    by_state = state.by_state
-    by_state[job.state] -= 1
     if event is _FINISH and job.spec is not None:
         set_role(state, job, NO_ROLE)
         state.tallies[job.queue].done += 1
+    by_state = state.by_state
+    by_state.count(job.state, -1)
     job.move(event)
-    by_state[job.state] += 1
+    by_state.count(job.state, 1)
 
 
 def _tally(state: State, job: Job, by: int) -> None:
@@ -177,7 +186,8 @@ def take_out(state: State, job: Job, event: Event) -> JobQueue:
     """Take a queued copy out of its queue; returns the queue."""
     queue = state.queues[job.queue]
     queue.jobs.remove(job)
-    state.orders.pop(job.id, None)
+    if state.orders:
+        state.orders.pop(job.id, None)
     shift(state, job, event)
     return queue
 
@@ -207,7 +217,8 @@ def _charge_body(state: State, job: Job, by: int) -> None:
     if isinstance(job.body, Paged):
         state.paged_bytes += by * job.body.size
     elif job.body is not None:
-        state.body_bytes += by * len(job.body)
+        size = len(job.body)
+        state.body_bytes += size if by > 0 else -size
 
 
 def spec_bytes(spec: JobSpec) -> int:
@@ -229,7 +240,12 @@ def others(state: State, job: Job) -> tuple[NodeId, ...]:
 
 def claim_copy(state: State, job: Job) -> None:
     """Note that this node has stored a copy, at its present boot (M3)."""
-    job.claims = join_claim(state, job.claims, state.self_id, own_claim(state))
+    if job.claims:
+        job.claims = join_claim(state, job.claims, state.self_id, own_claim(state))
+        return
+    if state.own_claims is None:
+        state.own_claims = join_claim(state, NO_CLAIMS, state.self_id, own_claim(state))
+    job.claims = state.own_claims
 
 
 def add_holders(state: State, job: Job, nodes: tuple[NodeId, ...]) -> None:

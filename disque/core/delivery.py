@@ -129,7 +129,8 @@ def enqueue(state: State, job: Job, *, was_nacked: bool = False) -> None:
     job.is_unsure = False
     job.is_held = False
     set_role(state, job, NO_ROLE)
-    state.asks.pop(job.id, None)
+    if state.asks:
+        state.asks.pop(job.id, None)
     queue.add(job)
     queue.jobs_in += 1
     queue.accessed_at = state.now_ms
@@ -145,7 +146,9 @@ def enqueue(state: State, job: Job, *, was_nacked: bool = False) -> None:
 
 def is_spent_out(job: Job) -> bool:
     """True if the job has a delivery limit and has reached it since it was last revived (B8.1)."""
-    limit = job.live_spec.max_deliveries
+    spec = job.spec
+    assert spec is not None, f"{job.id!r} is a bare done entry"
+    limit = spec.max_deliveries
     if not limit or job.is_dead:
         return False
     base = job.burials.base if job.burials is not None else 0
@@ -194,7 +197,12 @@ def dispatch(state: State, job: Job, *, with_counters: bool) -> Delivery:
     queue.jobs_out += 1
     queue.accessed_at = state.now_ms
     _count_delivery(state, job)
-    job.dispatches = {**job.dispatches, own: job.dispatches.get(own, 0) + 1}
+    if job.dispatches:
+        job.dispatches = {**job.dispatches, own: job.dispatches.get(own, 0) + 1}
+    else:
+        if state.own_dispatch is None:
+            state.own_dispatch = {own: 1}
+        job.dispatches = state.own_dispatch
     if spec.retry_ms:
         _lease(state, job, spec)
     else:
@@ -223,7 +231,8 @@ def _count_delivery(state: State, job: Job) -> None:
 def _lease(state: State, job: Job, spec: JobSpec) -> None:
     set_role(state, job, DELIVERED)
     stamp = next_stamp(state, job)
-    job.leases = {**job.leases, state.self_id: (stamp, state.now_ms + spec.retry_ms)}
+    lease = (stamp, state.now_ms + spec.retry_ms)
+    job.leases = {**job.leases, state.self_id: lease} if job.leases else {state.self_id: lease}
     is_limited = bool(spec.max_deliveries)
     if is_limited:
         record(state, "dispatch", job.id, job.dispatches[state.self_id])
@@ -364,7 +373,7 @@ def book(state: State, job: Job) -> None:
     """Book the next time at which a live copy must be looked at."""
     at = job.expires_at
     if job.state is ACTIVE and not job.is_kept_out:
-        ask = state.asks.get(job.id)
+        ask = state.asks.get(job.id) if state.asks else None
         at = min(at, ask.deadline if ask is not None else due_at(job))
     state.agenda.book(job, max(at, state.now_ms))
 

@@ -17,6 +17,7 @@ from disque.core.copies import (
     free_body,
     id_expiry,
     insert,
+    leave_pools,
     others,
     reason_or,
     remove,
@@ -53,9 +54,7 @@ def finish(state: State, job: Job, reason: Reason) -> None:
     else:
         shift(state, job, Event.FINISH)
     free_body(state, job)
-    state.asks.pop(job.id, None)
-    state.spent.pop(job.id, None)
-    state.under_replicated.pop(job.id, None)
+    leave_pools(state, job.id)
     job.reason = reason
     job.told = intern_nodes(state, (state.self_id,))
     job.collect_round = 0
@@ -234,7 +233,8 @@ def bury(state: State, job: Job) -> None:
     is_long = len(holders) < len(job.holders)
     boots = tuple([(node, boot_of(state, node)) for node in holders if node != state.self_id])
     remove(state, job)
-    record(state, "settled", job.id, int(job.reason), job.holders, job.told, job.expires_at)
+    if state.is_recording:
+        record(state, "settled", job.id, int(job.reason), job.holders, job.told, job.expires_at)
     stone = Tombstone(job.id, job.reason, job.holders, job.told, boots, job.expires_at, is_long)
     keep_tombstone(state, stone)
 
@@ -246,8 +246,7 @@ def boot_of(state: State, node: NodeId) -> int:
 
 
 def keep_tombstone(state: State, stone: Tombstone) -> None:
-    """Put a tombstone into its pool; over the bound the oldest goes."""
-    forget_tombstone(state, stone.id)
+    """Put a tombstone of an id that has none into its pool; over the bound the oldest goes."""
     pool = state.long_tombstones if stone.is_long else state.tombstones
     pool[stone.id] = stone
     until = _no_more_words_at(state, stone)
@@ -264,9 +263,9 @@ def keep_tombstone(state: State, stone: Tombstone) -> None:
 
 def forget_tombstone(state: State, job: JobId) -> None:
     """Take a tombstone out of its pool, if there is one."""
-    for pool in (state.tombstones, state.long_tombstones):
-        if job in pool:  # few are, and to look costs less than to take
-            state.agenda.cancel(pool.pop(job))
+    stone = state.tombstones.pop(job, None) or state.long_tombstones.pop(job, None)
+    if stone is not None:
+        state.agenda.cancel(stone)
 
 
 def short_life(state: State) -> int:

@@ -165,7 +165,8 @@ class Engine:
             return True
         _COMMANDS[kind](state, client, command)
         self._settle()
-        return not self.is_waiting(client)
+        replies = state.ready.replies
+        return bool(replies and replies[-1][0] == client) or not self.is_waiting(client)
 
     def is_waiting(self, client: ClientId) -> bool:
         """True if a command of this client isn't answered yet."""
@@ -251,7 +252,7 @@ class Engine:
     ) -> Iterator[None]:
         """The same in bounded steps; nothing else may happen to the engine in between."""
         if boot is not None:
-            self.state.boot = boot
+            self.state.boot, self.state.own_claims = boot, None
         if since is not None:
             self.state.since = since
         self.state.counted.clear()

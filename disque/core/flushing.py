@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from disque.core.delivery import REMOVED_TEXT
-from disque.core.job import Job, JobState
+from disque.core.job import Job
 from disque.core.jobqueue import JobQueue
 from disque.core.passes import Trash
 from disque.core.ready import NilArray
@@ -18,6 +18,7 @@ from disque.core.sleeper import Sleeper
 from disque.core.state import (
     Absence,
     AddWait,
+    ByState,
     GetWait,
     Mark,
     Repair,
@@ -45,7 +46,7 @@ def flush_all(state: State) -> None:
         pool = getattr(state, name)
         state.trash.pools.append(pool)
         setattr(state, name, type(pool)())
-    state.by_state = [0] * len(JobState)
+    state.by_state = ByState()
     state.body_bytes = state.paged_bytes = state.spec_bytes = state.name_bytes = 0
     state.total = Tally()
     trash_due(state, state.trash)

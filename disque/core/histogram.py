@@ -10,6 +10,11 @@ BOUNDS_MS: Sequence[int] = (
 )  # fmt: skip
 
 
+_TABLE_MS = 1_000
+# Most take so long or less: where in BOUNDS_MS, looked up
+_PLACES = bytes([bisect_left(BOUNDS_MS, took_ms) for took_ms in range(_TABLE_MS + 1)])
+
+
 class Histogram:
     """Durations in ms, counted by BOUNDS_MS; `counts` has one more place, for what took longer."""
 
@@ -21,11 +26,11 @@ class Histogram:
 
     def add(self, took_ms: int) -> None:
         """Count one; a negative duration (another node's clock) as 0."""
-        if took_ms > 0:
-            self.counts[bisect_left(BOUNDS_MS, took_ms)] += 1
-            self.sum_ms += took_ms
-        else:
-            self.counts[0] += 1
+        if took_ms < 0:
+            took_ms = 0
+        place = _PLACES[took_ms] if took_ms <= _TABLE_MS else bisect_left(BOUNDS_MS, took_ms)
+        self.counts[place] += 1
+        self.sum_ms += took_ms
 
     def spelled(self) -> str:
         """`le_1=5,le_2=7,...,le_inf=9,sum=12`: how many took at most so long, and the sum of all, in ms."""

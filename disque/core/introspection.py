@@ -15,7 +15,7 @@ from disque.core.jobqueue import JobQueue, place_of
 from disque.core.memory import used_memory
 from disque.core.ready import ClientId, NilArray, Reply
 from disque.core.sleeper import UNBOOKED
-from disque.core.state import State, Tally, is_counted, reply
+from disque.core.state import ByState, State, Tally, is_counted, reply
 from disque.core.value import value
 
 _STATE_NAMES = {
@@ -74,11 +74,11 @@ def statistics(state: State) -> Statistics:
     return Statistics(
         registered_jobs=len(state.jobs),
         registered_queues=len(state.queues),
-        waiting_jobs=by_state[JobState.WAITING],
-        active_jobs=by_state[JobState.ACTIVE],
-        queued_jobs=by_state[JobState.QUEUED],
-        moving_jobs=by_state[JobState.MOVING],
-        done_jobs=by_state[JobState.DONE],
+        waiting_jobs=by_state.waiting,
+        active_jobs=by_state.active,
+        queued_jobs=by_state.queued,
+        moving_jobs=by_state.moving,
+        done_jobs=by_state.done,
         dummies=len(state.dummies),
         tombstones=len(state.tombstones) + len(state.long_tombstones),
         marks=len(state.marks),
@@ -278,12 +278,12 @@ def _queue_shown(state: State, queue: JobQueue) -> list[Reply]:
 
 def check(state: State) -> None:
     """Assert the invariants that one node can see (merge-rules C: S1, S9-S11, S14); costs a scan, for tests."""
-    by_state = [0] * len(JobState)
+    by_state = ByState()
     body_bytes = paged_bytes = 0
     queued: dict[bytes, list[Job]] = {}
     for id_, job in state.jobs.items():
         assert id_ == job.id
-        by_state[job.state] += 1
+        by_state.count(job.state, 1)
         if isinstance(job.body, Paged):
             paged_bytes += job.body.size
         elif job.body is not None:

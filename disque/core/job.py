@@ -65,6 +65,12 @@ TRANSITIONS: Mapping[tuple[JobState, Event], JobState] = {
 }
 
 
+_AFTER: Mapping[Event, Mapping[JobState, JobState]] = {
+    event: {before: after for (before, its), after in TRANSITIONS.items() if its is event}
+    for event in Event
+}
+
+
 class Role(enum.IntEnum):
     """What this node accounts for beside its queues: one node does for each job of a healthy cluster (QSTAT GLOBAL)."""
 
@@ -174,7 +180,7 @@ class Job(Sleeper):
 
     def move(self, event: Event) -> None:
         """Change state by the table; AssertionError for a move that it doesn't have: our bug."""
-        after = TRANSITIONS.get((self.state, event))
+        after = _AFTER[event].get(self.state)
         assert after is not None, f"{self.id!r}: {event.name} in {self.state.name}"
         self.state = after
 
@@ -230,8 +236,8 @@ class Job(Sleeper):
 
     def lease_end(self) -> int:
         """ms; the end of the last lease that no NACK or ENQUEUE made void, 0 if none (M8, M9)."""
-        end = 0
+        end, covered = 0, self.covered
         for node, (stamp, lease_end) in self.leases.items():
-            if lease_end > end and stamp > self.covered.get(node, -1):
+            if lease_end > end and (not covered or stamp > covered.get(node, -1)):
                 end = lease_end
         return end

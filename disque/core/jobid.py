@@ -7,7 +7,6 @@ The last field tells any node how long an id it never met can matter: minutes of
 from __future__ import annotations
 
 from binascii import b2a_base64
-from functools import lru_cache
 from typing import NewType, cast
 
 from cluster.nodeid import NodeId
@@ -16,6 +15,7 @@ from disque.errors import CommandError
 JobId = NewType("JobId", bytes)
 
 JOB_ID_BYTES = 40
+_BASE64 = b2a_base64
 _RANDOM_BYTES = 18  # 24 base64 characters
 _TTL_MINUTES_MAX = 0xFFFF
 _HEX = b"0123456789abcdef"
@@ -24,14 +24,18 @@ _DASH = ord("-")
 
 def make_job_id(node: NodeId, entropy: bytes, *, ttl_ms: int, is_retried: bool) -> JobId:
     """Spell an id; `entropy` is 18 random bytes, `ttl_ms` becomes minutes, rounded down, at most 65535."""
+    head, tail = job_id_frame(node, ttl_ms=ttl_ms, is_retried=is_retried)
+    return framed_job_id(head, entropy, tail)
+
+
+def framed_job_id(head: bytes, entropy: bytes, tail: bytes) -> JobId:
+    """The same within its frame, which many ids have in common."""
     if len(entropy) != _RANDOM_BYTES:
         raise ValueError(f"a job id takes {_RANDOM_BYTES} random bytes, got {len(entropy)}")
-    head, tail = _frame(node, ttl_ms, is_retried)
-    return JobId(head + b2a_base64(entropy, newline=False) + tail)
+    return JobId(head + _BASE64(entropy, newline=False) + tail)
 
 
-@lru_cache(1_000)
-def _frame(node: NodeId, ttl_ms: int, is_retried: bool) -> tuple[bytes, bytes]:
+def job_id_frame(node: NodeId, *, ttl_ms: int, is_retried: bool) -> tuple[bytes, bytes]:
     """What stands before the random part, and behind it."""
     minutes = min(ttl_ms // 60_000, _TTL_MINUTES_MAX)
     return b"D-%b-" % node[:8].encode(), b"-%04x" % (minutes | 1 if is_retried else minutes & ~1)

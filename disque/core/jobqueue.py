@@ -42,7 +42,7 @@ class SortedPages:
 
     def __init__(self) -> None:
         self._pages: list[list[Job]] = []
-        self._lasts: list[Place] = []  # that of the last job of each page
+        self._lasts: list[Place] = []  # that of the last job of each page but the last one
         self._length = 0
 
     def __len__(self) -> int:
@@ -55,21 +55,22 @@ class SortedPages:
     def add(self, job: Job) -> None:
         """Insert a job that isn't there yet."""
         self._length += 1
-        place = place_of(job)
-        pages, lasts = self._pages, self._lasts
+        pages = self._pages
         if not pages:
             pages.append([job])
-            lasts.append(place)
             return
-        if place > lasts[-1]:
-            at = -1
-            pages[at].append(job)
-            lasts[at] = place
+        at = len(pages) - 1
+        page = pages[at]
+        last = page[-1]
+        if job.ctime > last.ctime and job.spec is last.spec:  # mostly: its place needn't be made
+            page.append(job)
         else:
-            at = bisect_left(lasts, place)
-            insort(pages[at], job, key=place_of)
-        if len(pages[at]) > _PAGE_MAX:
-            self._split(at % len(pages))
+            place = place_of(job)
+            at = bisect_left(self._lasts, place)
+            page = pages[at]
+            insort(page, job, key=place_of)
+        if len(page) > _PAGE_MAX:
+            self._split(at)
 
     def _split(self, at: int) -> None:
         page = self._pages[at]
@@ -86,11 +87,9 @@ class SortedPages:
             return
         place = place_of(job)
         at = bisect_left(self._lasts, place)
-        if at == len(self._pages):
-            raise KeyError(job.id)
-        page = self._pages[at]
+        page = pages[at] if pages else []
         index = bisect_left(page, place, key=place_of)
-        if page[index] is not job:
+        if index == len(page) or page[index] is not job:
             raise KeyError(job.id)
         self._delete(at, index)
 
@@ -107,8 +106,8 @@ class SortedPages:
 
     def starting_at(self, place: Place) -> Iterator[Job]:
         """The jobs at this place and behind it, in order."""
-        at = bisect_left(self._lasts, place)
-        if at < len(self._pages):
+        if self._pages:
+            at = bisect_left(self._lasts, place)
             page = self._pages[at]
             yield from page[bisect_left(page, place, key=place_of) :]
             yield from chain.from_iterable(self._pages[at + 1 :])
@@ -117,10 +116,14 @@ class SortedPages:
         page = self._pages[at]
         del page[index]
         self._length -= 1
+        is_last = at == len(self._lasts)
         if not page:
             del self._pages[at]
-            del self._lasts[at]
-        elif index == len(page):
+            if not is_last:
+                del self._lasts[at]
+            elif at:
+                del self._lasts[at - 1]
+        elif index == len(page) and not is_last:
             self._lasts[at] = place_of(page[-1])
 
 

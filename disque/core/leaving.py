@@ -45,7 +45,7 @@ def is_safe_to_stop(state: State) -> bool:
         return False
     if any([peer.moves and peer.id in state.up_set for peer in state.peers.values()]):
         return False
-    return len(state.jobs) == state.by_state[JobState.MOVING] + len(state.leaver.carried)
+    return len(state.jobs) == state.by_state.moving + len(state.leaver.carried)
 
 
 def leaver_due(state: State, leaver: Leaver) -> None:

@@ -135,7 +135,7 @@ def logged_ids(state: State) -> Iterator[JobId]:
 def live_bytes(state: State) -> int:
     """About how many bytes a fresh log would take."""
     graves = len(state.tombstones) + len(state.long_tombstones)
-    ends = state.by_state[JobState.DONE]
+    ends = state.by_state.done
     live = len(state.jobs) - ends + len(state.quarantine)
     said = state.body_bytes + state.paged_bytes + state.spec_bytes
     return said + live * _FACT_BYTES + (ends + graves) * _END_BYTES

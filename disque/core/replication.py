@@ -35,13 +35,14 @@ from disque.core.delivery import (
 from disque.core.ending import fail_add
 from disque.core.external import NO_OWN_COPY, add_once, hand_over, move_in_doubt, reason_of
 from disque.core.job import ACTIVE, MOVING, WAITING, Job
-from disque.core.jobid import JobId, make_job_id
+from disque.core.jobid import JobId, framed_job_id, job_id_frame
 from disque.core.memory import Pressure, pressure
 from disque.core.moves import can_move_to
 from disque.core.ready import ClientId, Status
 from disque.core.sharing import intern_nodes, shared_spec
 from disque.core.state import (
     AddWait,
+    Mould,
     Peer,
     State,
     copy_count,
@@ -175,19 +176,48 @@ def _make_job(state: State, command: cmd.AddJob, aim: int) -> Job:
     if retry_ms is None:
         retry_ms = limits.retry_default_ms(command.ttl_ms)
     max_deliveries, dead_queue = _delivery_limit(state, command)
-    state.last_ctime = max(now * 1_000_000, state.last_ctime + 1)
+    if now == state.last_ctime_ms:
+        state.last_ctime += 1
+    else:
+        state.last_ctime_ms, state.last_ctime = now, max(now * 1_000_000, state.last_ctime + 1)
+    mould = state.mould
+    if mould is None or not (
+        mould.spec.queue == command.queue
+        and mould.spec.retry_ms == retry_ms
+        and mould.spec.replicate == aim
+        and mould.spec.is_explicit == (command.replicate is not None)
+        and mould.spec.delay_ms == command.delay_ms
+        and mould.spec.ttl_ms == command.ttl_ms
+        and mould.spec.priority == command.priority
+        and mould.spec.max_deliveries == max_deliveries
+        and mould.spec.dead_queue == dead_queue
+        and not mould.spec.headers
+        and not command.headers
+    ):
+        mould = state.mould = _mould(state, command, aim, retry_ms, max_deliveries, dead_queue)
+    id_ = framed_job_id(mould.head, state.dice.randbytes(18), mould.tail)
+    expires_at = now + command.ttl_ms
+    job = Job(id_, mould.spec, state.last_ctime, command.body, ACTIVE, expires_at)
+    if command.delay_ms:
+        job.not_before = now + command.delay_ms
+    return job
+
+
+def _mould(
+    state: State,
+    command: cmd.AddJob,
+    aim: int,
+    retry_ms: int,
+    max_deliveries: int,
+    dead_queue: bytes,
+) -> Mould:
     key = (
         command.queue, retry_ms, aim, command.replicate is not None, command.delay_ms, command.ttl_ms, command.priority,
         max_deliveries, dead_queue,
     )  # fmt: skip
-    entropy = state.dice.randbytes(18)
-    id_ = make_job_id(state.self_id, entropy, ttl_ms=command.ttl_ms, is_retried=retry_ms > 0)
     spec = shared_spec(state, key, command.headers)
-    expires_at = now + command.ttl_ms
-    job = Job(id_, spec, state.last_ctime, command.body, ACTIVE, expires_at)
-    if command.delay_ms:
-        job.not_before = now + command.delay_ms
-    return job
+    head, tail = job_id_frame(state.self_id, ttl_ms=command.ttl_ms, is_retried=retry_ms > 0)
+    return Mould(spec, head, tail)
 
 
 def _delivery_limit(state: State, command: cmd.AddJob) -> tuple[int, bytes]:

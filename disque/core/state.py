@@ -6,7 +6,7 @@ The modules above are plain functions over a State. Nothing here decides anythin
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping
 from hashlib import blake2b
 from typing import Protocol, TypeAlias
 
@@ -16,7 +16,18 @@ from cluster.nodeid import NodeId
 from cluster.view import ClusterView
 from disque.core.agenda import Agenda
 from disque.core.histogram import Histogram
-from disque.core.job import Claim, Claims, Job, JobSpec, JobState, Reason
+from disque.core.job import (
+    ACTIVE,
+    DONE,
+    QUEUED,
+    WAITING,
+    Claim,
+    Claims,
+    Job,
+    JobSpec,
+    JobState,
+    Reason,
+)
 from disque.core.jobid import JobId
 from disque.core.jobqueue import JobQueue, Place
 from disque.core.limits import Limits
@@ -43,6 +54,15 @@ class Dice(Protocol):
 SpecKey: TypeAlias = tuple[bytes, int, int, bool, int, int, int, int, bytes]
 
 _COUNTED_MAX = 10_000
+
+
+@attrs.define(eq=False)
+class Mould:
+    """What a job has in common with the next one, if that is of the same spec."""
+
+    spec: JobSpec
+    head: bytes  # of their ids
+    tail: bytes
 
 
 @attrs.define(eq=False)
@@ -129,6 +149,30 @@ class Tally:
     delivered: int = 0
     delayed: int = 0
     done: int = 0
+
+
+@attrs.define
+class ByState:
+    """How many jobs are in each state."""
+
+    waiting: int = 0
+    active: int = 0
+    queued: int = 0
+    moving: int = 0
+    done: int = 0
+
+    def count(self, state: JobState, by: int) -> None:
+        """So many more are in it."""
+        if state is ACTIVE:
+            self.active += by
+        elif state is QUEUED:
+            self.queued += by
+        elif state is DONE:
+            self.done += by
+        elif state is WAITING:
+            self.waiting += by
+        else:
+            self.moving += by
 
 
 @attrs.define(eq=False)
@@ -283,9 +327,7 @@ class State:
     offered: dict[bytes, None] = attrs.Factory(
         dict
     )  # queues that gained a job another node asked for
-    by_state: list[int] = attrs.Factory(
-        lambda: [0] * len(JobState)
-    )  # how many jobs are in each state
+    by_state: ByState = attrs.Factory(ByState)
     body_bytes: int = 0  # of live copies, in memory
     spec_bytes: int = 0  # names and headers of all copies, ends that know them included
     name_bytes: int = 0  # of queues, and of those that waiting GETJOBs name
@@ -356,6 +398,7 @@ class State:
     claim_clock: int = 0
     last_stamp: int = 0
     last_ctime: int = 0
+    last_ctime_ms: int = 0  # of which it was made
     started_at: int = 0  # ms; the log has been read
     reached: dict[NodeId, None] = attrs.Factory(dict)  # peers reached in this boot (B1.9)
     counts: Counts = attrs.Factory(Counts)
@@ -369,6 +412,9 @@ class State:
     shared_claims: dict[tuple[tuple[NodeId, Claim], ...], Claims] = attrs.Factory(dict)
     # of a mapping of claims, by its identity, and one claim more: the mapping, and what they come to
     joined: dict[tuple[int, NodeId, Claim], tuple[Claims, Claims]] = attrs.Factory(dict)
+    mould: Mould | None = None  # of the newest job that was added here
+    own_claims: Claims | None = None  # those of a job of which nobody but this node has a copy
+    own_dispatch: Mapping[NodeId, int] | None = None  # that of a job handed out once, here
     first_facts: Facts | None = None  # what was said of the newest job that was added here
     # of a mapping of claims, by its identity: the mapping, and how many of them count in this view
     counted: dict[int, tuple[Claims, int]] = attrs.Factory(dict)
@@ -467,6 +513,7 @@ def own_claim(state: State) -> Claim:
 def gone_claim(state: State) -> Claim:
     """A claim that this node has no copy; any later copy makes a larger one."""
     state.claim_clock += 2
+    state.own_claims = None
     return (state.boot, state.claim_clock - 1, False)
 
 

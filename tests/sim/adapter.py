@@ -188,7 +188,12 @@ def _is_buried(state: State, job: bytes) -> bool:
 
 def counters(state: State) -> tuple[int, ...]:
     """How many jobs are in each state, and how many graves there are: equal before and after if nothing changed."""
-    return (*state.by_state, len(state.dummies), len(state.tombstones), len(state.long_tombstones))
+    return (
+        *attrs.astuple(state.by_state),
+        len(state.dummies),
+        len(state.tombstones),
+        len(state.long_tombstones),
+    )
 
 
 def live_ids(state: State) -> list[bytes]:
@@ -243,7 +248,7 @@ def observe(world: World, node: Node) -> dict[str, object]:
         "members": sorted([n for n, m in members.items() if m.is_reachable or n == node.id]),
         "failing": sorted([n for n, m in members.items() if m.is_suspect]),
         "registered": len(state.jobs) - len(state.undone) - dummies + acked,
-        "queued": state.by_state[JobState.QUEUED],
+        "queued": state.by_state.queued,
         "acked": acked,
         "bytes": state.body_bytes,
         # RETRY 0 and handed out: it waits for nothing but its expiry

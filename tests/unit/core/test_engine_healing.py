@@ -288,11 +288,11 @@ def test_what_a_lost_node_had_queued_is_asked_for_at_once_in_bounded_steps() -> 
     node.hear_many(B, [msg.Queued(each, facts(A, B, is_queued=True)) for each in ids])
     node.see(view(suspect=(B,)))
     node.leap(0)
-    assert node.state.by_state[2] == 0, "to list a million takes a turn"
+    assert node.state.by_state.queued == 0, "to list a million takes a turn"
     node.leap(0)
-    assert 0 < node.state.by_state[2] <= 2_000
+    assert 0 < node.state.by_state.queued <= 2_000
     node.advance(100)
-    assert node.state.by_state[2] == 3_000
+    assert node.state.by_state.queued == 3_000
 
 
 @pytest.mark.parametrize("change", ["suspect", "restarted", "forgotten"])

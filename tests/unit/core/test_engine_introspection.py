@@ -259,7 +259,7 @@ def test_an_addjob_that_waited_for_copies_is_timed() -> None:
 
 
 def break_count(node: Node) -> None:
-    node.state.by_state[1] += 1
+    node.state.by_state.active += 1
 
 
 def break_tally(node: Node) -> None:

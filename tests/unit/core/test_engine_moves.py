@@ -396,4 +396,4 @@ def test_w6_a_lost_message_neither_loses_nor_doubles_a_retry_0_job(lost: type[ms
     a.add(retry_ms=0)
     world.advance(40_000, step_ms=500)
     assert sum(len(world.nodes[n].answers(ClientId(5))) for n in (B, C)) == 1
-    assert not a.state.by_state[3], "nothing stays in doubt"
+    assert not a.state.by_state.moving, "nothing stays in doubt"

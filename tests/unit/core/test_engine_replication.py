@@ -99,7 +99,7 @@ def test_a_leaving_node_queues_no_new_job_here() -> None:
     node = Node(view(up=(B,), leaving=(A,)))
     node.do(cmd.AddJob(b"q", b"", 0, replicate=1, retry_ms=RETRY_MS))
     assert node.get() == []
-    assert node.state.by_state[JobState.QUEUED] == 0
+    assert node.state.by_state.queued == 0
 
 
 @pytest.mark.parametrize("length", [0, 1, 2])
