@@ -31,6 +31,7 @@ _PIECE_BYTES_MIN = 16 << 10  # smaller reads are put together: an object costs 4
 _DETOUR_MAX = 64  # commands taken the exact way before the fast one is tried again
 _ARGUMENTS_MAX = 1_024  # of a command of the fast path
 _ALIKE_MAX = 32  # arguments of the last command whose lengths are remembered till the next read
+_INLINE_BYTES_AN_ARGUMENT = 8  # of a line: quotes take as long
 _SHORT_BYTES = 1_024  # lengths whose header is at hand
 
 _NO_COUNT = "Protocol error: invalid multibulk length"  # Disque's texts
@@ -101,7 +102,7 @@ class Decoder:
         self.has_more = False  # the last take() ended amid a long command, not for want of bytes
         # that were fed and haven't come out as commands, half a command included
         self.pending_bytes = 0
-        self._allowance = 0  # arguments that this take() may still take the exact way
+        self._allowance = 0  # of ARGUMENTS_A_TAKE, what this take() has left
         # Of the last command that was found good: those of a connection are alike
         self._good_headers: list[bytes] = []
         self._good_lengths: list[int] = []
@@ -278,6 +279,10 @@ class Decoder:
         if self._left == 0:
             if self._position >= len(self._data):
                 return False
+            if self._allowance <= 0:
+                self.has_more = True
+                return False
+            self._allowance -= 2  # empty ones cost, too, and give nothing
             if self._data[self._position] != _STAR:
                 return self._take_inline(commands)
             line = self._header("mbulk")
@@ -400,6 +405,7 @@ class Decoder:
                 raise ProtocolError("Protocol error: too big inline request")
             return False
         self._position = end + 1
+        self._allowance -= (end - start) // _INLINE_BYTES_AN_ARGUMENT
         if end > start and self._data[end - 1] == 13:
             end -= 1
         try:

@@ -22,6 +22,8 @@ from disque.errors import LimitError, ProtocolError, TlsError
 
 _LF, _CR = 10, 13
 _NO_HEADERS: Mapping[bytes, bytes] = {}
+_HEAD_BYTES_A_TAKE = 64 << 10  # some 10 ms: others have their turn
+_NO_LINE_END: Final = re.compile(rb"[^\r\n]")
 _OPENING: Final = (
     b"CONNECT",
     b"STOMP",
@@ -77,6 +79,7 @@ class Decoder:
         "_body_at",
         "_data",
         "_head",
+        "_head_bytes_left",
         "_left",
         "_limits",
         "_position",
@@ -94,6 +97,7 @@ class Decoder:
         self._scanned = 0  # no end of the part in progress lies before this
         # The frame whose head has been read:
         self._head: Frame | None = None
+        self._head_bytes_left = 0  # that this take() still reads
         self._body_at = 0
         self._left = -1  # bytes of the body, -1: up to the next NUL
 
@@ -119,11 +123,12 @@ class Decoder:
         it (FrameError, LimitError, TlsError).
         """
         frames: list[Frame] = []
+        self._head_bytes_left = _HEAD_BYTES_A_TAKE
         if self.error is None:
             try:
                 while len(frames) < count_max and (frame := self._next()) is not None:
                     frames.append(frame)
-                    if frame.command in _OPENING:
+                    if frame.command in _OPENING or self._head_bytes_left <= 0:
                         break
             except ProtocolError as error:
                 self.error = error
@@ -155,11 +160,9 @@ class Decoder:
         return Frame(head.command, head.headers, body) if body else head
 
     def _skip_line_ends(self) -> None:
-        data, position, size = self._data, self._position, len(self._data)
-        while position < size and data[position] in (_LF, _CR):
-            position += 1
-        self._position = position
-        self._scanned = max(self._scanned, position)
+        found = _NO_LINE_END.search(self._data, self._position)
+        self._position = len(self._data) if found is None else found.start()
+        self._scanned = max(self._scanned, self._position)
 
     def _take_head(self) -> bool:
         """Find the blank line and read what is before it; False if it isn't there yet."""
@@ -187,6 +190,7 @@ class Decoder:
         if at < 0:
             return False
         self._head = self._parse(bytes(data[start:at]))
+        self._head_bytes_left -= at - start
         self._body_at = at + (2 if data[at + 1] == _LF else 3)
         self._scanned = self._body_at
         self._left = self._content_length(self._head)

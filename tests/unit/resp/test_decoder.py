@@ -250,6 +250,30 @@ def test_a_command_of_very_many_arguments_is_taken_in_several_calls(last: bytes)
     assert run([spell(words)[:-1], b"\n"]) == ([words], None)
 
 
+@pytest.mark.parametrize("empty", [b"\n", b"\r\n", b" \n", b"*0\r\n", b"*-1\r\n"])
+def test_empty_commands_hold_up_nobody(empty: bytes) -> None:
+    decoder = Decoder()
+    decoder.feed(empty * 20_000 + b"PING\n")
+    calls = 0
+    while not (taken := decoder.take()):
+        assert decoder.has_more
+        calls += 1
+    assert taken == [[b"PING"]]
+    assert calls >= 20_000 // ARGUMENTS_A_TAKE
+    assert decoder.take() == []
+    assert not decoder.has_more
+
+
+@pytest.mark.parametrize("word", [b"x" * 60_000, b"\\x41" * 15_000, b" " * 60_000])
+def test_long_lines_with_quotes_are_taken_one_at_a_time(word: bytes) -> None:
+    decoder = Decoder()
+    decoder.feed(b'a "%b"\n' % word * 16)
+    sizes = []
+    while taken := decoder.take():
+        sizes.append(len(taken))
+    assert sizes == [1] * 16
+
+
 @pytest.mark.parametrize("size", [10, 40_000])
 def test_an_argument_counts_once_its_line_end_has_come(size: int) -> None:
     stream = spell([b"a", b"x" * size])

@@ -263,3 +263,12 @@ def test_a_large_body_in_small_pieces_takes_linear_time() -> None:
     made.feed(b"\0")
     (frame,) = made.take()
     assert len(frame.body) == 4096 * 4096
+
+
+def test_long_heads_are_taken_a_few_at_a_time() -> None:
+    made = decoder()
+    made.feed(b"SEND\n%b:x\n\n\0" % (b"\\n" * 30_000) * 10)
+    sizes = []
+    while taken := made.take():
+        sizes.append(len(taken))
+    assert sizes == [2] * 5
