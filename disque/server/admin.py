@@ -24,6 +24,7 @@ from disque.server.info import info_text
 from disque.server.latency import latency
 from disque.server.monitor import MONITOR_OUT_MAX
 from disque.server.pubsub import (
+    end_subscriptions,
     has_subscriptions,
     pattern_subscribe,
     pattern_unsubscribe,
@@ -38,6 +39,7 @@ from disque.server.table import COMMANDS, NAME_BYTES_SHOWN, CommandSpec, wrong_c
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from disque.server.acl import User
     from disque.server.connection import Client
     from disque.server.shell import Shell
 
@@ -64,12 +66,24 @@ def auth(shell: Shell, client: Client, args: list[bytes]) -> Answer:
     try:
         user = shell.access.log_in(name, args[-1:], client.host)
     except WrongPassword:
-        shell.clients.crowd.logged_out(client, shell.clock.now_ms())
+        _become(shell, client, None)
         if len(args) == 1:
             raise CommandError("invalid password") from None
         raise
-    shell.clients.crowd.logged_in(client, user)
+    _become(shell, client, user)
     return OK
+
+
+def _become(shell: Shell, client: Client, user: User | None) -> None:
+    """A connection is this user's from here on, or nobody's: what it heard by another's rights ends."""
+    if user != client.user:
+        client.is_monitor = False
+        shell.monitors.pop(client.id, None)
+        end_subscriptions(shell, client)
+    if user is None:
+        shell.clients.crowd.logged_out(client, shell.clock.now_ms())
+    else:
+        shell.clients.crowd.logged_in(client, user)
 
 
 def hello(shell: Shell, client: Client, args: list[bytes]) -> Answer:
@@ -87,7 +101,7 @@ def hello(shell: Shell, client: Client, args: list[bytes]) -> Answer:
     if credentials is not None:
         user_name = credentials[0].decode("utf-8", "surrogateescape")
         user = shell.access.log_in(user_name, credentials[1:], client.host)
-        shell.clients.crowd.logged_in(client, user)
+        _become(shell, client, user)
     elif shell.access.needs_password and client.user is None:
         raise CommandError("Authentication required.", "NOAUTH")
     if name is not None:

@@ -347,7 +347,9 @@ class Clients:
 
     def limits_changed(self) -> None:
         """`limits` has other values now: those who are connected get them too."""
+        now_ms = self.turns.clock.now_ms()
         for client in self.by_id.values():
+            self.crowd.review(client, now_ms)
             self.crowd.limit(client)
             if not client.address.startswith("unix:"):
                 with contextlib.suppress(OSError):

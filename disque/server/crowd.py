@@ -130,6 +130,25 @@ class Crowd:
         if self.limits.needs_password and client.id not in self._strangers:
             self._add_stranger(client, now_ms)
 
+    def review(self, client: Client, now_ms: int) -> None:
+        """Whether a password is needed may have changed: who came without one is a stranger now, or no longer.
+
+        What it heard and waited for was meant for somebody known: that ends.
+        """
+        needs_password = self.limits.needs_password
+        if client.user is not None or client.is_stranger is needs_password:
+            return
+        if not needs_password:
+            self._strangers.pop(client.id, None)
+            client.is_stranger = False
+            return
+        self._add_stranger(client, now_ms)
+        # A dialect says why it ends its own
+        if client.dialect is None and (
+            client.is_monitor or client.is_listening or client.is_abandonable
+        ):
+            self._drop_stranger(client)
+
     def _add_stranger(self, client: Client, now_ms: int) -> None:
         while len(self._strangers) >= self.limits.strangers_max:
             self._drop_stranger(next(iter(self._strangers.values()))[0])

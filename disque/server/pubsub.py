@@ -81,6 +81,15 @@ def _subscriber(shell: Shell, client: Client) -> ClientId:
     return client.subscriber
 
 
+def end_subscriptions(shell: Shell, client: Client) -> None:
+    """All that a connection has subscribed to, without a word."""
+    if client.subscriber is not None:
+        shell.clients.forget(client.subscriber)
+        shell.broker.disconnect(client.subscriber)
+        client.subscriber = None
+        client.is_listening = False
+
+
 def tell(shell: Shell, client: Client, *message: bytes) -> int:
     """Give a client a topic's message, in parts; beyond topic-buffer the oldest are dropped, or the client is.
 

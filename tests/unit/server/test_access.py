@@ -71,6 +71,63 @@ async def test_a_wrong_pair_takes_back_what_was_right_before(words: bytes) -> No
         await peer.ask(b"QLEN jobs\r\n", NOAUTH)
 
 
+@pytest.mark.parametrize("words", [b"MONITOR", b"SUBSCRIBE jobs", b"PSUBSCRIBE j*"])
+@pytest.mark.parametrize("pair", [b"AUTH secret", b"AUTH worker x", b"HELLO 3 AUTH default secret"])
+async def test_who_becomes_somebody_else_hears_no_more_of_what_the_one_before_heard(
+    words: bytes, pair: bytes
+) -> None:
+    async with running() as world:
+        guarded(world)
+        add_user(world, f"spy on {digest('s')} +@all ~*")
+        peer, other = world.connect(), world.connect()
+        await peer.ask(b"HELLO 3 AUTH spy s\r\n", b"%7\r\n")
+        (client,) = [each for each in world.clients.by_id.values() if each.user]
+        await peer.send(words + b"\r\nHELLO 3 AUTH spy s\r\n")
+        await trio.testing.wait_all_tasks_blocked()
+        assert client.is_monitor or client.is_listening
+        await peer.send(pair + b"\r\n")
+        await trio.testing.wait_all_tasks_blocked()
+        assert not (client.is_monitor or client.is_listening)
+        said = client.sent_bytes
+        await other.ask(b"AUTH secret\r\nPUBLISH jobs x\r\n", b"+OK\r\n:0\r\n")
+        assert client.sent_bytes == said
+
+
+@pytest.mark.parametrize(
+    "words", [b"MONITOR", b"SUBSCRIBE jobs", b"GETJOB FROM jobs", b"GETJOB COUNT 500 FROM jobs"]
+)
+async def test_a_password_that_comes_later_ends_who_listens_and_waits_without_it(
+    words: bytes,
+) -> None:
+    async with running() as world:
+        peer, idle, admin = world.connect(), world.connect(), world.connect()
+        await peer.send(words + b"\r\n")
+        await trio.testing.wait_all_tasks_blocked()
+        await admin.ask(b"CONFIG SET requirepass secret\r\n", b"+OK\r\n")
+        with trio.fail_after(5):
+            while await peer.stream.receive_some():
+                pass
+        for each in (admin, idle):
+            await each.ask(b"PING\r\n", NOAUTH)
+            await each.ask(b"AUTH secret\r\nPING\r\n", b"+OK\r\n+PONG\r\n")
+
+
+async def test_who_came_before_the_password_is_a_stranger_until_there_is_none_again() -> None:
+    async with running() as world:
+        peer, admin = world.connect(), world.connect()
+        await peer.ask(b"PING\r\n", b"+PONG\r\n")
+        await admin.ask(b"CONFIG SET requirepass secret\r\nAUTH secret\r\n", b"+OK\r\n+OK\r\n")
+        strangers = [each for each in world.clients.by_id.values() if each.is_stranger]
+        assert len(strangers) == 1
+        world.config.requirepass = ""
+        world.settings.apply("requirepass")
+        world.clients.crowd.drop_strangers(world.turns.clock.now_ms() + 60_000)
+        body = b"x" * 20_000
+        await peer.ask(
+            b"*2\r\n$4\r\nPING\r\n$20000\r\n%b\r\n" % body, b"$20000\r\n%b\r\n" % body
+        )
+
+
 async def test_default_without_a_password_is_whoever_is_let_in_but_a_user_needs_his() -> None:
     async with running() as world:
         add_user(world, f"worker on {digest('w')} {RULES}")
