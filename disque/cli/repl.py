@@ -35,7 +35,10 @@ if TYPE_CHECKING:
 HISTORY_NAME = "DISQUE_HISTORY"  # of the environment: the file; empty for none
 END_WORDS = ("exit", "quit")
 # Lines that hold a password, and aren't kept.
-SECRETS = re.compile(r"\s*(auth|hello\b.*\bauth)\b|.*(requirepass|cluster-secret)", re.I | re.S)
+SECRETS = re.compile(
+    r"""\s*["']?(auth|hello\b.*\bauth)\b|.*(requirepass|cluster-secret|\s-a|\s--pass|://\S*@)""",
+    re.I | re.S,
+)
 
 
 class Words(Completer):

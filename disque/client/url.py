@@ -18,6 +18,9 @@ DEFAULT_PORT: Final = 7711
 SCHEME: Final = "disque://"
 TLS_SCHEME: Final = "disques://"
 _TLS_PREFIX: Final = "tls_"
+_NO_HOST: Final = (
+    "no host:port behind the @; in a password all but letters and digits is percent-encoded"
+)
 
 
 @attrs.frozen(order=True)
@@ -127,7 +130,9 @@ def parse_url(url: str) -> Endpoint:
     addresses: dict[Address, None] = {}
     is_tls = text.startswith(TLS_SCHEME)
     scheme = TLS_SCHEME if is_tls else SCHEME
+    rest = url.strip()
     for part in text.split(";"):
+        rest = rest[len(part) + 1 :]
         place = part.strip().removeprefix(scheme)
         if "://" in place:
             raise ValueError(f"a node is {scheme}host:port, got {part.rpartition('@')[2]!r}")
@@ -135,7 +140,12 @@ def parse_url(url: str) -> Endpoint:
         if credentials:
             username, password = _credentials(credentials)
         if place := place.rstrip("/"):
-            addresses[parse_address(place)] = None
+            try:
+                addresses[parse_address(place)] = None
+            except ValueError:
+                if "@" in rest:  # so it is the beginning of a password
+                    raise ValueError(_NO_HOST) from None
+                raise
     if not addresses:
         raise ValueError(f"no host in {text.rpartition('@')[2]!r}: {SCHEME}host:port is wanted")
     tls = Tls() if is_tls else None
@@ -167,6 +177,8 @@ def _credentials(text: str) -> tuple[str, str]:
 def _options(query: str) -> dict[str, Any]:
     given: dict[str, Any] = {}
     for name, text in parse_qsl(query, keep_blank_values=True):
+        if "@" in name:
+            raise ValueError(_NO_HOST)
         if name not in _READERS:
             raise ValueError(f"no option {name!r}: there are {', '.join(_READERS)}")
         try:

@@ -106,7 +106,10 @@ class Access:
             tries = self._tries[host] = _Tries(trio.current_time())
         tries.count += 1
         if tries.count in (1, self._config.auth_failures_max):
-            self._events.event("warning", "wrong-password", host=host, user=name, count=tries.count)
+            # Who isn't known may be a password, said in the wrong place
+            is_known = name == DEFAULT_NAME or name in self._config.user
+            user = name if is_known else "(unknown)"
+            self._events.event("warning", "wrong-password", host=host, user=user, count=tries.count)
 
 
 def _place(host: str) -> str:

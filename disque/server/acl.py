@@ -125,7 +125,8 @@ def parse_user(words: Sequence[str]) -> User:
             text = word[1:].encode("utf-8", "surrogateescape")
             (prefixes if text.endswith(b"*") else names).append(text.removesuffix(b"*"))
         else:
-            raise ValueError(f"{name}: {_USAGE}, not {word!r}")
+            # It may be a password, as others' files have them
+            raise ValueError(f"{name}: {_USAGE}")
     if is_on and not digests:
         raise ValueError(f"{name}: a user that is on needs #SHA256 of its password")
     return User(name, is_on, tuple(digests), commands, frozenset(names), tuple(prefixes))

@@ -323,8 +323,8 @@ class Config:
                 raise ValueError
             value: object = directive.kind.parse(words, is_live=True)
         except ValueError:
-            text = f"Invalid argument '{text[:NAME_BYTES_SHOWN]}' for CONFIG SET '{name}'"
-            raise CommandError(text) from None
+            said = "(redacted)" if directive.is_secret else text[:NAME_BYTES_SHOWN]
+            raise CommandError(f"Invalid argument '{said}' for CONFIG SET '{name}'") from None
         if directive.name == "dir" and (trouble := _folder_trouble(str(value))):
             raise CommandError(f"Changing directory: {trouble}")
         old = getattr(self, directive.attribute)

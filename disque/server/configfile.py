@@ -109,7 +109,7 @@ def read_environment(config: Config, environment: Mapping[str, str]) -> list[str
         elif directive is None or directive.is_file_only or variable != variable.upper():
             hint = _HINTS.get(variable, "")
             warnings.append(f"{variable}: no directive of that name, ignored{hint}")
-        elif text.startswith(("tcp://", "udp://", "sctp://")):
+        elif text.startswith(("tcp://", "udp://", "sctp://")) and not directive.is_secret:
             warnings.append(f"{variable}: a Kubernetes service link ('{text}'), ignored")
         else:
             _assign(config, name, _words(directive, [text]), variable)

@@ -55,6 +55,11 @@ def test_history_keeps_no_secrets_and_is_its_owners(
         "AUTH sesame",
         "config set RequirePass sesame",
         "HELLO 3 AUTH default sesame",
+        '"auth" sesame',
+        "nodes -a sesame",
+        "nodes -asesame",
+        "nodes --password=sesame",
+        "nodes -u disque://:sesame@host",
     ):
         kept.append_string(line)
     assert "sesame" not in path.read_text()

@@ -64,7 +64,13 @@ def test_url_that_cannot_be_meant_is_refused(url: str, complaint: str) -> None:
 
 
 def test_complaints_and_representations_never_show_the_password() -> None:
-    for url in ("redis://u:hidden@a", "disque://u:hidden@"):
+    for url in (
+        "redis://u:hidden@a",
+        "disque://u:hidden@",
+        "disque://u:hidden;x@a",
+        "disque://u:hidden?x@a",
+        "disque://u:12?hidden@a",
+    ):
         with pytest.raises(ValueError, match=r".") as caught:
             parse_url(url)
         assert "hidden" not in str(caught.value)

@@ -87,7 +87,7 @@ async def test_who_becomes_somebody_else_hears_no_more_of_what_the_one_before_he
         assert client.is_monitor or client.is_listening
         await peer.send(pair + b"\r\n")
         await trio.testing.wait_all_tasks_blocked()
-        assert not (client.is_monitor or client.is_listening)
+        assert (client.is_monitor, client.is_listening) == (False, False)
         said = client.sent_bytes
         await other.ask(b"AUTH secret\r\nPUBLISH jobs x\r\n", b"+OK\r\n:0\r\n")
         assert client.sent_bytes == said
@@ -123,9 +123,7 @@ async def test_who_came_before_the_password_is_a_stranger_until_there_is_none_ag
         world.settings.apply("requirepass")
         world.clients.crowd.drop_strangers(world.turns.clock.now_ms() + 60_000)
         body = b"x" * 20_000
-        await peer.ask(
-            b"*2\r\n$4\r\nPING\r\n$20000\r\n%b\r\n" % body, b"$20000\r\n%b\r\n" % body
-        )
+        await peer.ask(b"*2\r\n$4\r\nPING\r\n$20000\r\n%b\r\n" % body, b"$20000\r\n%b\r\n" % body)
 
 
 async def test_default_without_a_password_is_whoever_is_let_in_but_a_user_needs_his() -> None:
@@ -269,10 +267,14 @@ async def test_failures_are_logged_once_when_they_begin_and_once_when_they_are_t
     with accessed(log=tmp_path / "log") as access:
         for _ in range(3):
             fail(access)
+        # Said in the wrong place
+        with pytest.raises(WrongPassword):
+            access.log_in("secret", [b"default"], "192.0.2.2")
     lines = (tmp_path / "log").read_text().splitlines()
     assert [line.split(" ", 1)[1] for line in lines] == [
         "warning wrong-password host=192.0.2.1 user=default count=1",
         "warning wrong-password host=192.0.2.1 user=default count=3",
+        "warning wrong-password host=192.0.2.2 user=(unknown) count=1",
     ]
 
 

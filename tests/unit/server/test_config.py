@@ -217,6 +217,11 @@ def test_unknown_variables_and_service_links_are_warnings() -> None:
     )
 
 
+def test_a_password_like_a_service_link_is_one() -> None:
+    loaded = load([], {"DISQUE_REQUIREPASS": "tcp://hidden"})
+    assert (loaded.config.requirepass, loaded.warnings) == ("tcp://hidden", ())
+
+
 def test_a_bad_value_in_a_known_variable_is_an_error() -> None:
     with pytest.raises(ConfigError, match=r"^DISQUE_HZ: hz must be a number .*, got 'x'$"):
         load([], {"DISQUE_HZ": "x"})
@@ -392,7 +397,6 @@ def test_config_set_takes(name: str, text: str, shown: str) -> None:
         ("hz", "x"),
         ("hz", ""),
         ("loglevel", "x"),
-        ("requirepass", "x" * 513),
         ("client-output-buffer-limit", ""),
         ("client-output-buffer-limit", "normal 0 0"),
         ("client-output-buffer-limit", "slave 0 0 0"),
@@ -405,6 +409,12 @@ def test_config_set_refuses_and_changes_nothing(name: str, text: str) -> None:
         config.set(name, text)
     assert str(refused.value) == f"Invalid argument '{text[:128]}' for CONFIG SET '{name}'"
     assert config.get("*") == before
+
+
+def test_a_password_that_is_refused_isnt_shown() -> None:
+    with pytest.raises(CommandError) as refused:
+        Config().set("requirepass", "x" * 513)
+    assert str(refused.value) == "Invalid argument '(redacted)' for CONFIG SET 'requirepass'"
 
 
 @pytest.mark.parametrize("name", ["nope", "PORT", "bind", "cluster-secret", "rename-command", ""])
