@@ -97,7 +97,10 @@ class Guard:
             await send(message)
 
         app = self._app
-        if scope["path"] not in OPEN_PATHS:
+        if "transfer-encoding" in headers and "content-length" in headers:
+            # A proxy in front may count otherwise where the request ends, and pass on what it forbids
+            app = PlainTextResponse("Two lengths.\n", 400, {"Connection": "close"})
+        elif scope["path"] not in OPEN_PATHS:
             app = await self._refusal(scope["method"], headers, _place(scope["client"])) or app
         await app(scope, receive, send_safely)
 

@@ -9,14 +9,20 @@ from __future__ import annotations
 import socket
 import ssl
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import trio
 from hypercorn.app_wrappers import ASGIWrapper
 from hypercorn.config import Config
+from hypercorn.events import Closed, RawData
+from hypercorn.protocol import h11
+from hypercorn.protocol.events import Request
+from hypercorn.protocol.ws_stream import WSStream
 from hypercorn.trio.lifespan import Lifespan
 from hypercorn.trio.tcp_server import TCPServer
 from hypercorn.trio.worker_context import WorkerContext
+from wsproto.events import Message as WebSocketMessage
 
 from disque.web.app import make_app
 from disque.web.guard import CERTIFIED
@@ -24,12 +30,16 @@ from disque.web.guard import CERTIFIED
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from hypercorn.events import Event
+    from hypercorn.protocol.events import Event as StreamEvent
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from disque.web.leash import Leash, Settings
 
 IDLE_MAX_S = 600.0  # without any request, before the process ends
 HANDSHAKE_S = 10  # of TLS
+STALL_S = 30.0  # in which some of what is sent must be taken
+SENT_BYTES = 64 << 10  # of which STALL_S holds
 COMPLAIN_EVERY_S = 60.0
 
 
@@ -72,9 +82,52 @@ class Http1Server(TCPServer):
             self.state[CERTIFIED] = bool(self.stream.getpeercert())
         await super()._read_data()
 
+    async def protocol_send(self, event: Event) -> None:
+        """Bytes, or the end: who takes nothing for long, and holds all of it, is left."""
+        if not isinstance(event, RawData):
+            await super().protocol_send(event)
+            return
+        try:
+            async with self.send_lock:
+                for at in range(0, len(event.data), SENT_BYTES):
+                    with trio.fail_after(STALL_S, shield=True):
+                        await self.stream.send_all(event.data[at : at + SENT_BYTES])
+        except (trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError):
+            await trio.aclose_forcefully(self.stream)
+            await self.protocol.handle(Closed())
+
 
 async def _stay(_request: object) -> None:
     """In place of the look whether a request wants another protocol."""
+
+
+class Stream(WSStream):
+    """A WebSocket whose messages are passed on piece by piece as they come, and never compressed.
+
+    Else whoever connects could have 16 MiB of an unfinished message kept here, before any password, or a few bytes
+    unpacked to a thousand times as many. The node has limits of its own.
+    """
+
+    async def handle(self, event: StreamEvent) -> None:
+        """What came."""
+        if isinstance(event, Request):
+            headers = [each for each in event.headers if each[0].lower() != _EXTENSIONS]
+            event = replace(event, headers=headers)
+        await super().handle(event)
+
+    async def _accept(self, message: Any) -> None:
+        await super()._accept(message)
+        events = self.connection.events
+        self.connection.events = lambda: map(_as_whole, events())  # type: ignore[method-assign, return-value, assignment]
+
+
+def _as_whole(event: Any) -> Any:
+    is_piece = isinstance(event, WebSocketMessage)
+    return replace(event, message_finished=True) if is_piece else event
+
+
+_EXTENSIONS = b"sec-websocket-extensions"
+h11.WSStream = Stream  # type: ignore[attr-defined]
 
 
 class BrokenConnectionError(Exception):

@@ -91,6 +91,13 @@ async def test_without_a_password_a_foreign_host_is_refused() -> None:
     assert (await ask(guard, "/")).status == 200
 
 
+@pytest.mark.parametrize("path", ["/", "/health"])
+async def test_a_request_of_two_lengths_is_refused_and_ends_its_connection(path: str) -> None:
+    guard, _ = guarded()
+    answer = await ask(guard, path, content_length="5", transfer_encoding="chunked")
+    assert (answer.status, answer.headers["connection"]) == (400, "close")
+
+
 @pytest.mark.parametrize(
     "authorization",
     [
