@@ -118,6 +118,8 @@ def add_job(
     ):
         if value is not None:
             options += (option, value)
+    if not isinstance(headers, Mapping | None):
+        raise TypeError(f"headers are a dict of names and texts, got {headers!r}")
     for name, text in (headers or {}).items():
         options += ("HEADER", name, text)
     if async_:
@@ -139,7 +141,7 @@ def get_jobs(*queues: Name, timeout: float | None = None, count: int = 1) -> Req
     if not queues:
         raise ValueError("get_jobs needs a queue")
     _count("count", count, 1)
-    is_nohang = timeout is not None and _seconds("timeout", timeout) <= 0
+    is_nohang = timeout is not None and seconds("timeout", timeout) <= 0
     wait: tuple[Word, ...] = ("NOHANG",) if is_nohang else ("TIMEOUT", _limit_ms(timeout))
     return Request(
         words("GETJOB", *wait, "COUNT", count, "WITHCOUNTERS", "FROM", *map(_queue, queues)),
@@ -162,7 +164,7 @@ def fast_ack(*jobs: JobOrId) -> Request[int]:
 
 def nack_job(*jobs: JobOrId, delay: float = 0.0) -> Request[int]:
     """NACK: give jobs back, to be handed out again at once or after `delay` seconds; returns how many were."""
-    if not _seconds("delay", delay):
+    if not seconds("delay", delay):
         return _of_jobs("NACK", jobs)
     if not 0 < delay < math.inf:
         raise ValueError(f"delay must be seconds, 0 or more, got {delay!r}")
@@ -269,6 +271,8 @@ def pause(
     queue: Name, state: Literal["none", "in", "out", "all"] | None = None, *, bcast: bool = False
 ) -> Request[str]:
     """PAUSE: stop what goes in or out of a queue, here or (`bcast`) everywhere; returns what holds, None only asks."""
+    if state not in (None, "none", "in", "out", "all"):
+        raise ValueError(f"a pause is 'in', 'out', 'all', 'none', or None to ask, got {state!r}")
     options = ([state] if state is not None else ["state"]) + (["bcast"] if bcast else [])
     return Request(words("PAUSE", _queue(queue), *options), results.word)
 
@@ -399,7 +403,7 @@ def _count(name: str, given: int | None, least: int = 0, most: int | None = None
     return given
 
 
-def _seconds(name: str, given: float) -> float:
+def seconds(name: str, given: float) -> float:
     """A number; TypeError for anything else."""
     if isinstance(given, bool) or not isinstance(given, int | float):
         raise TypeError(f"{name} must be a number of seconds, got {given!r}")
@@ -414,7 +418,7 @@ def _limit_ms(timeout: float | None) -> int:
     """A time limit on the wire, rounded up; None is 0, the protocol's "for ever"."""
     if timeout is None:
         return 0
-    if not 0 < _seconds("timeout", timeout) < math.inf:
+    if not 0 < seconds("timeout", timeout) < math.inf:
         raise ValueError(f"timeout must be seconds above 0, or None for no limit, got {timeout!r}")
     return max(_SHORTEST_MS, math.ceil(timeout * 1000))
 
@@ -423,6 +427,6 @@ def _whole(name: str, given: float | None) -> int | None:
     """Seconds that the protocol has as an integer."""
     if given is None:
         return None
-    if not 0 <= _seconds(name, given) < math.inf or given != int(given):
+    if not 0 <= seconds(name, given) < math.inf or given != int(given):
         raise ValueError(f"{name} must be whole seconds, 0 or more, got {given!r}")
     return int(given)

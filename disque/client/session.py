@@ -31,7 +31,7 @@ from typing import Any, Final, TypeVar
 
 import attrs
 
-from disque.client.commands import Home, Name, Request, get_jobs, hello, nack_job, words
+from disque.client.commands import Home, Name, Request, get_jobs, hello, nack_job, seconds, words
 from disque.client.connection import BadReplyError, Connection, Exchange, encode, in_batches
 from disque.client.errors import (
     AuthenticationError,
@@ -184,7 +184,7 @@ class Session:
         self, *queues: Name, timeout: float | None = None, count: int = 1
     ) -> list[Job]:
         """GETJOB, a while at a time: so a node that has fallen silent is left, and a better one is moved to."""
-        deadline = None if timeout is None else self.now() + timeout
+        deadline = None if timeout is None else self.now() + seconds("timeout", timeout)
         while True:
             left = math.inf if deadline is None else max(0.0, deadline - self.now())
             step = min(left, self.options.poll)

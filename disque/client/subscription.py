@@ -131,4 +131,6 @@ class Listener:
 
 
 def _topics(channels: Iterable[Name], patterns: Iterable[Name]) -> list[_Topic]:
+    if isinstance(patterns, str | bytes):
+        raise TypeError(f"patterns are several, in a tuple, got {patterns!r}")
     return [*[("", name) for name in channels], *[("P", name) for name in patterns]]

@@ -100,8 +100,12 @@ class Endpoint:
     @classmethod
     def of(cls, url: str | Endpoint, options: Mapping[str, Any]) -> Endpoint:
         """What a client is made for: a URL, and options that win over the URL's; TypeError for an unknown one."""
-        endpoint = parse_url(url) if isinstance(url, str) else url
-        return endpoint._with(options)
+        if isinstance(url, Endpoint):
+            return url._with(options)
+        if not isinstance(url, str):
+            # not shown: it may hold a password
+            raise TypeError(f"a URL is str, disque://host:port;host:port, got {type(url).__name__}")
+        return parse_url(url)._with(options)
 
     def _with(self, given: Mapping[str, Any]) -> Endpoint:
         of_tls = {
@@ -110,6 +114,11 @@ class Endpoint:
             if name.startswith(_TLS_PREFIX)
         }
         others = {name: value for name, value in given.items() if not name.startswith(_TLS_PREFIX)}
+        for known, found in ((Options, others), (Tls, of_tls)):
+            prefix = _TLS_PREFIX if known is Tls else ""
+            for name in found:
+                if name not in attrs.fields_dict(known):
+                    raise TypeError(f"no option {prefix + name!r}: there are {', '.join(_READERS)}")
         if of_tls and self.tls is None:
             raise ValueError(f"{', '.join(given)} need {TLS_SCHEME}")
         tls = None if self.tls is None else attrs.evolve(self.tls, **of_tls)
@@ -139,13 +148,18 @@ def parse_url(url: str) -> Endpoint:
         credentials, _, place = place.rpartition("@")
         if credentials:
             username, password = _credentials(credentials)
-        if place := place.rstrip("/"):
-            try:
+        try:
+            place, _, database = place.partition("/")
+            if database.strip("/") not in ("", "0"):
+                raise ValueError(
+                    f"there are no databases: a URL ends with the port, got '/{database}'"
+                )
+            if place:
                 addresses[parse_address(place)] = None
-            except ValueError:
-                if "@" in rest:  # so it is the beginning of a password
-                    raise ValueError(_NO_HOST) from None
-                raise
+        except ValueError:
+            if "@" in rest:  # so it is the beginning of a password
+                raise ValueError(_NO_HOST) from None
+            raise
     if not addresses:
         raise ValueError(f"no host in {text.rpartition('@')[2]!r}: {SCHEME}host:port is wanted")
     tls = Tls() if is_tls else None
@@ -154,6 +168,8 @@ def parse_url(url: str) -> Endpoint:
 
 def parse_address(text: str) -> Address:
     """`host`, `host:port`, `[v6]:port`. ValueError if it is none of these."""
+    if "," in text:
+        raise ValueError(f"several nodes are joined by ';', got {text!r}")
     host, colon, digits = text.rpartition(":")
     if not colon or text.endswith("]"):
         host, digits = text, str(DEFAULT_PORT)

@@ -143,10 +143,13 @@ class Worker:
         acknowledged. Where producers set the limit (`add_job(max_deliveries=...)`), the broker does that better: the
         job keeps its id, and no copy can be made twice.
         """
-        if concurrency < 1:
-            raise ValueError(f"concurrency must be above 0, got {concurrency}")
-        if max_deliveries is not None and max_deliveries < 1:
-            raise ValueError(f"max_deliveries must be above 0, got {max_deliveries}")
+        _check_above_0("concurrency", concurrency)
+        if max_deliveries is not None:
+            _check_above_0("max_deliveries", max_deliveries)
+        if not (_is_number(grace) and grace >= 0):
+            raise ValueError(f"grace must be seconds, 0 or more, got {grace!r}")
+        if not isinstance(backoff, Backoff):
+            raise TypeError(f"backoff is a Backoff, got {backoff!r}")
         self.concurrency = concurrency
         self.grace = grace
         self.backoff = backoff
@@ -192,10 +195,13 @@ class Worker:
         for queue in queues:
             if not isinstance(queue, str):
                 raise TypeError(f"a queue's name is str, got {queue!r}: say @worker.job(queue)")
-        if timeout is not None and not timeout > 0:
-            raise ValueError(f"timeout must be above 0, got {timeout!r}")
+            if not queue:
+                raise ValueError(f"a queue's name can't be empty, got {queue!r}")
+        if timeout is not None:
+            _check_above_0("timeout", timeout)
 
         def register(function: F) -> F:
+            _check_handler(function)
             if in_process and is_async(function):
                 raise ValueError("an async function can't run in processes")
             for queue in queues:
@@ -409,6 +415,36 @@ class Worker:
             _log.debug("job id=%s traceback", job.id, exc_info=error)
 
 
+def _is_number(given: object) -> bool:
+    return isinstance(given, int | float)
+
+
+def _check_above_0(name: str, given: float) -> None:
+    if not (_is_number(given) and given > 0):
+        raise ValueError(f"{name} must be above 0, got {given!r}")
+
+
+def _check_handler(function: Callable[[Job], Any]) -> None:
+    """ValueError for what would fail, or do nothing, with each job."""
+    if not callable(function):
+        raise ValueError(f"a handler is a function of one job, got {function!r}")
+    name = getattr(function, "__qualname__", repr(function))
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise ValueError(f"{name} has a yield, so a call of it does nothing: a handler returns")
+    try:
+        signature = inspect.signature(function)
+    except ValueError:
+        # of a function in C it isn't always known
+        return
+    try:
+        signature.bind(object())
+    except TypeError:
+        shown = f"{name}{signature.replace(return_annotation=inspect.Signature.empty)}"
+        raise ValueError(
+            f"a handler is called with one job, {shown} can't be: what it needs stands in job.body"
+        ) from None
+
+
 def _spell(value: object) -> str:
     """A value in a line: quoted if it has blanks, quotes or control characters."""
     text = str(value)
@@ -424,6 +460,10 @@ def load(target: str) -> Any:
     module_name, colon, name = target.partition(":")
     if not colon or not module_name or not name:
         raise ValueError(f"module:name is wanted, got {target!r}")
+    if not all(part.isidentifier() for part in module_name.split(".")):
+        raise ValueError(
+            f"a module is named as import does it, package.module, got {module_name!r}"
+        )
     folder = str(Path.cwd())
     if folder not in sys.path:
         sys.path.insert(0, folder)
@@ -432,7 +472,8 @@ def load(target: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name is not None and not f"{module_name}.".startswith(f"{error.name}."):
             raise
-        raise ValueError(f"no module {module_name!r}") from None
+        hint = ": leave .py out" if module_name.endswith(".py") else f" here, in {folder}"
+        raise ValueError(f"no module {module_name!r}{hint}") from None
     for part in name.split("."):
         if not hasattr(found, part):
             raise ValueError(f"no {name!r} in the module {module_name!r}")

@@ -52,6 +52,8 @@ class DisqueBroker(Broker):
         **options: Any,
     ) -> None:
         """`namespace` and a colon stand before the names of the queues; `retry` is in whole seconds."""
+        if not isinstance(retry, int) or retry < 1:
+            raise ValueError(f"retry must be whole seconds, 1 or more, got {retry!r}")
         super().__init__(middleware=middleware)
         self.queues: set[str] = set()
         self.client = Client(url, **options)

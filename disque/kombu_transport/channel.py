@@ -22,6 +22,7 @@ from kombu.utils.scheduling import cycle_by_name
 from disque.errors import DisqueError
 from disque.kombu_transport.bindings import Binding, queues_for
 from disque.kombu_transport.ear import topic_of
+from disque.kombu_transport.endpoint import whole_s
 from disque.kombu_transport.envelope import Terms, job_options, to_body, to_message, utc_now
 from disque.kombu_transport.fetch import Fetch
 
@@ -122,8 +123,8 @@ class Channel(virtual.Channel):
     def __init__(self, connection: Any, **kwargs: Any) -> None:
         super().__init__(connection, **kwargs)
         self.terms = Terms(
-            retry_s=int(self.visibility_timeout),
-            ttl_s=int(self.message_ttl),
+            retry_s=whole_s("visibility_timeout", self.visibility_timeout),
+            ttl_s=whole_s("message_ttl", self.message_ttl),
             replicate=self.replicate,
             max_deliveries=self.max_deliveries,
             dead_letter=self.dead_letters,

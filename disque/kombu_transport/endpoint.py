@@ -33,6 +33,10 @@ def endpoint_of(connection: Any) -> Endpoint:
 
     ValueError for what can't be understood, and for files that can't be used.
     """
+    if (virtual_host := (connection.virtual_host or "").strip("/")) not in ("", "0"):
+        raise ValueError(
+            f"there are no virtual hosts, got {virtual_host!r}: let names of queues begin so, or start another cluster"
+        )
     addresses = [_address(connection.hostname or "localhost", connection.port)]
     for alternate in connection.alt or ():
         parts = url_to_parts(alternate if "://" in alternate else f"disque://{alternate}")
@@ -70,6 +74,13 @@ def check_options(given: Iterable[str], of_channel: Iterable[str]) -> None:
             f"no transport option {', '.join(map(repr, unknown))}: there are {', '.join(ours)},"
             f" and Kombu's {', '.join(KOMBU_NAMES)}"
         )
+
+
+def whole_s(name: str, given: Any) -> int:
+    """A transport option in whole seconds. ValueError if it is none."""
+    if isinstance(given, bool) or not isinstance(given, int | float) or not 1 <= given < 2**32:
+        raise ValueError(f"{name} must be seconds, 1 or more, got {given!r}")
+    return int(given)
 
 
 def tls_of(given: Any) -> Tls:

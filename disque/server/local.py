@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import shutil
 import signal
 import socket
@@ -37,6 +38,7 @@ class LocalNode:
     """One node that runs."""
 
     port: int
+    words: Sequence[str]
     process: subprocess.Popen[bytes]
     error_path: Path
 
@@ -137,7 +139,7 @@ def _start(options: argparse.Namespace, port: int) -> LocalNode:
         process = subprocess.Popen(
             words, stdin=subprocess.DEVNULL, stdout=errors, stderr=errors, env=environment
         )
-    return LocalNode(port, process, error_path)
+    return LocalNode(port, words, process, error_path)
 
 
 def _wait_ready(nodes: Sequence[LocalNode]) -> None:
@@ -164,15 +166,27 @@ def _ask(port: int, command: bytes) -> bytes:
 
 def _check_running(node: LocalNode) -> None:
     if node.process.poll() is not None:
-        said = node.error_path.read_text(errors="replace")[-ERROR_CHARS_MAX:].strip()
-        raise SystemExit(said or f"node {node.port} ended with status {node.process.returncode}")
+        raise SystemExit(_last_words(node))
+
+
+def _last_words(node: LocalNode) -> str:
+    said = node.error_path.read_text(errors="replace")[-ERROR_CHARS_MAX:].strip()
+    return said or f"node {node.port} ended with status {node.process.returncode}"
 
 
 def _watch(nodes: Sequence[LocalNode]) -> None:
-    """For ever, or until a node ends by itself: then SystemExit with its last words."""
+    """For ever, or until the last node has ended: then SystemExit with its last words.
+
+    One that ends before is told, and the others go on: to kill one is what a newcomer tries.
+    """
+    running = list(nodes)
     while True:
-        for node in nodes:
-            _check_running(node)
+        for node in [each for each in running if each.process.poll() is not None]:
+            running.remove(node)
+            if not running:
+                raise SystemExit(_last_words(node))
+            _say(f"\n{_last_words(node)}; the others go on. To start it again:\n\n")
+            _say(f"  {shlex.join(node.words)}\n")
         time.sleep(0.5)
 
 

@@ -103,6 +103,10 @@ BAD: list[tuple[Callable[[], object], type[Exception], str]] = [
     (lambda: commands.add_job("", b"x"), ValueError, "a queue's name can't be empty"),
     (lambda: commands.add_job("q", b"x", dead_letter=""), ValueError, "can't be empty"),
     (lambda: commands.get_jobs("q", ""), ValueError, "a queue's name can't be empty"),
+    (lambda: commands.pause("q", "stop"), ValueError, "got 'stop'"),  # type: ignore[arg-type]
+    (lambda: commands.add_job("q", b"x", headers="a"), TypeError, "a dict of names"),  # type: ignore[arg-type]
+    (lambda: Client("disque://a").get_job("q", timeout="5"), TypeError, "timeout must be a number"),  # type: ignore[arg-type]
+    (lambda: Client("disque://a").subscribe(patterns="a*"), TypeError, "in a tuple, got 'a*'"),  # type: ignore[arg-type]
     (lambda: commands.qlen(5), TypeError, "a queue's name is str or bytes, got 5"),  # type: ignore[arg-type]
     (lambda: Client("disque://a").get_job(), ValueError, "get_job needs a queue"),
     (lambda: commands.nack_job(ID, delay=-1), ValueError, "delay must be seconds"),

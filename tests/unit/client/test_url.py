@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,6 +18,7 @@ from disque.client.url import Address, Endpoint, Options, Tls, parse_address, pa
         ("a:1", Endpoint((Address("a", 1),))),
         ("disque://a:1;disque://b:2", Endpoint((Address("a", 1), Address("b", 2)))),
         ("disque://a:1;b:2/", Endpoint((Address("a", 1), Address("b", 2)))),
+        ("disque://a:1/0", Endpoint((Address("a", 1),))),
         ("disque://a;a;a:7711", Endpoint((Address("a"),))),
         ("disque://[::1]:5;[::2]", Endpoint((Address("::1", 5), Address("::2")))),
         ("disque://secret@a", Endpoint((Address("a"),), "", "secret")),
@@ -50,6 +53,9 @@ def test_url_is_read(url: str, endpoint: Endpoint) -> None:
         ("disque://a:x", "got 'x'"),
         ("disque://::1", "no host:port: '::1'"),
         ("disque://a b", "no host:port"),
+        ("disque://a,b", "several nodes are joined by ';', got 'a,b'"),
+        ("disque://a:1,b:2", "several nodes are joined by ';', got 'a:1,b:2'"),
+        ("disque://a:1/2", "there are no databases: a URL ends with the port, got '/2'"),
         ("disque://a?timeout=1", "no option 'timeout'"),
         ("disque://a?poll=fast", "poll can't be 'fast'"),
         ("disque://a?poll=0", "poll must be seconds above 0, got 0.0"),
@@ -88,8 +94,16 @@ def test_an_address_is_read_as_it_is_shown(host: str, port: int) -> None:
 def test_options_given_to_a_client_win_over_those_of_the_url() -> None:
     endpoint = Endpoint.of("disque://a?poll=3&refresh=4", {"poll": 1.0})
     assert endpoint.options == Options(poll=1.0, refresh=4.0)
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match="no option 'pool': there are connect_timeout, "):
         Endpoint.of("disque://a", {"pool": 1.0})
+    with pytest.raises(TypeError, match="no option 'tls_cafile': there are "):
+        Endpoint.of("disques://a", {"tls_cafile": "ca.pem"})
+
+
+@pytest.mark.parametrize("url", [None, 7, b"disque://:secret@a", ["a", "b"]])
+def test_what_is_no_url_is_refused_by_its_type_alone(url: Any) -> None:
+    with pytest.raises(TypeError, match=r"a URL is str, .*got \w+$"):
+        Endpoint.of(url, {})
 
 
 def test_an_endpoint_for_one_node_keeps_the_credentials() -> None:

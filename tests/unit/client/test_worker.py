@@ -5,7 +5,7 @@ from __future__ import annotations
 import pathlib
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,22 @@ async def async_handler(job: Job) -> None:
     """Does nothing."""
 
 
+def _of_two(to: str, subject: str) -> None:
+    """Has the arguments of a Celery task."""
+
+
+def _of_none() -> None:
+    """Wants no job."""
+
+
+def _yielding(job: Job) -> Iterator[Job]:
+    yield job
+
+
+async def _yielding_later(job: Job) -> AsyncIterator[Job]:
+    yield job
+
+
 BAD: list[tuple[Callable[[], object], str]] = [
     (lambda: Worker(URL, concurrency=0), "concurrency must be above 0, got 0"),
     (lambda: Worker(URL, max_deliveries=0), "max_deliveries must be above 0, got 0"),
@@ -49,6 +65,18 @@ BAD: list[tuple[Callable[[], object], str]] = [
         "'dead-letters' is for this worker's own dead letters",
     ),
     (lambda: Worker(URL).job("q", in_process=True)(async_handler), "can't run in processes"),
+    (lambda: Worker(URL, concurrency="4"), "concurrency must be above 0, got '4'"),  # type: ignore[arg-type]
+    (lambda: Worker(URL, grace=-1), "grace must be seconds, 0 or more, got -1"),
+    (lambda: Worker(URL).job("q", timeout="5"), "timeout must be above 0, got '5'"),  # type: ignore[arg-type]
+    (lambda: Worker(URL).job(""), "a queue's name can't be empty"),
+    (lambda: Worker(URL).job("q")(7), "a handler is a function of one job, got 7"),  # type: ignore[type-var]
+    (
+        lambda: Worker(URL).job("q")(_of_two),
+        "called with one job, _of_two(to: 'str', subject: 'str') can't",
+    ),  # type: ignore[type-var]
+    (lambda: Worker(URL).job("q")(_of_none), "called with one job, _of_none() "),  # type: ignore[type-var]
+    (lambda: Worker(URL).job("q")(_yielding), "_yielding has a yield"),
+    (lambda: Worker(URL).job("q")(_yielding_later), "_yielding_later has a yield"),
     (lambda: Worker(URL).run(), "a worker needs a handler"),
     (lambda: ProcessRunner(lambda job: None), "<lambda> can't run in a process"),
 ]
@@ -65,6 +93,11 @@ def test_what_cannot_work_is_refused_at_once(act: Callable[[], object], complain
 def test_a_queue_s_name_is_text_and_no_function_that_was_decorated_without_one(queue: Any) -> None:
     with pytest.raises(TypeError, match=r"say @worker.job\(queue\)"):
         Worker(URL).job(queue)
+
+
+def test_a_back_off_that_is_none_is_refused_before_the_first_failure() -> None:
+    with pytest.raises(TypeError, match="backoff is a Backoff, got 3"):
+        Worker(URL, backoff=3)  # type: ignore[arg-type]
 
 
 class AsyncObject:
@@ -113,6 +146,8 @@ def test_a_target_is_a_worker_or_a_function_of_a_module_in_the_working_directory
     ("target", "complaint"),
     [
         ("nosuchmodule:run", "no module 'nosuchmodule'"),
+        ("nosuchmodule.py:run", "no module 'nosuchmodule.py': leave .py out"),
+        ("./{}:run", "a module is named as import does it, package.module, got './"),
         ("{}", "module:name is wanted"),
         ("{}:", "module:name is wanted"),
         ("{}:nothing", "no 'nothing' in the module"),

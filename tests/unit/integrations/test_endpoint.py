@@ -11,7 +11,8 @@ import pytest
 import disque.kombu_transport
 from disque.client import Address, Endpoint, Options
 from disque.client.url import Tls
-from disque.kombu_transport.endpoint import endpoint_of, tls_of
+from disque.integrations.dramatiq import DisqueBroker
+from disque.kombu_transport.endpoint import endpoint_of, tls_of, whole_s
 
 disque.kombu_transport.register()
 A, B = Address("a", 1), Address("b", 7711)
@@ -25,6 +26,7 @@ PATIENCE = Options(connect_timeout=5.0, failover_timeout=1.0)
         ("disque://b", (B,)),
         ("disque://", (Address("localhost", 7711),)),
         ("disque://a:1//", (A,)),
+        ("disque://a:1/0", (A,)),
         ("disque://a:1;disque://b:7711", (A, B)),
         ("disque://a:1;b", (A, B)),
         ("disque://[::1]:1", (Address("::1", 1),)),
@@ -87,6 +89,24 @@ def test_an_option_that_can_t_be_meant_is_refused() -> None:
     connection = kombu.Connection("disque://a:1", transport_options={"reply_timeout": -1})
     with pytest.raises(ValueError, match="reply_timeout"):
         endpoint_of(connection)
+
+
+def test_a_virtual_host_is_refused_two_of_them_would_be_one() -> None:
+    with pytest.raises(ValueError, match="there are no virtual hosts, got 'shop'"):
+        endpoint_of(kombu.Connection("disque://a:1/shop"))
+
+
+@pytest.mark.parametrize("given", [0, -1, 0.5, "60", True, float("inf"), None])
+def test_a_time_that_can_t_be_meant_is_refused_by_name(given: Any) -> None:
+    with pytest.raises(ValueError, match=r"visibility_timeout must be seconds, 1 or more, got "):
+        whole_s("visibility_timeout", given)
+    assert whole_s("visibility_timeout", 60.5) == 60
+
+
+@pytest.mark.parametrize("retry", [0, 1.5, "60"])
+def test_a_retry_of_dramatiq_s_broker_that_can_t_be_meant_is_refused(retry: Any) -> None:
+    with pytest.raises(ValueError, match="retry must be whole seconds, 1 or more, got "):
+        DisqueBroker("disque://a", retry=retry)
 
 
 @pytest.mark.parametrize(

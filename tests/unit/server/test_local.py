@@ -67,3 +67,23 @@ def test_a_folder_that_cannot_be_made_is_told_in_one_line(tmp_path: Path) -> Non
     (tmp_path / "file").touch()
     with pytest.raises(SystemExit, match=r"^--dir: .*/file/\d+ can't be made: Not a directory$"):
         local.main(["--nodes", "1", "--port", str(free_port()), "--dir", str(tmp_path / "file")])
+
+
+def test_a_node_that_ends_leaves_the_others_and_the_line_that_starts_it_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nodes = []
+    for port in (1, 2):
+        words = ["disque-server", "--dir", f"a folder/{port}"]
+        error_path = tmp_path / str(port)
+        error_path.touch()
+        process = subprocess.Popen(["sh", "-c", f"exit {port}"])
+        process.wait()
+        nodes.append(local.LocalNode(port, words, process, error_path))
+    with pytest.raises(SystemExit, match=r"^node 2 ended with status 2$"):
+        local._watch(nodes)
+    said = capsys.readouterr().out
+    assert said == (
+        "\nnode 1 ended with status 1; the others go on. To start it again:\n"
+        "\n  disque-server --dir 'a folder/1'\n"
+    )
