@@ -4,7 +4,10 @@ It knows the framing of reference 0.1 and its limits, nothing of sockets or of w
 means. The one idea: a window of the buffer is split at CRLF in one call, and a command whose parts
 agree with their announced lengths is taken from that list by slicing. Only what doesn't fit that
 mould (half a command, CRLF inside a body, inline, errors) and what is long goes through the exact
-path, byte for byte. Both paths accept the same language.
+path, byte for byte. All paths accept the same language.
+
+A connection says the same again and again. Of a command that came twice but for its longest word a *pattern* is kept,
+and the next one is compared with that in one go: nothing is split, and what is the same has the words of the first.
 
 What is kept for an unfinished command is bounded by `buffer_bytes_max`. A large body isn't joined
 until it is whole, so it is copied once, whatever the sizes of the reads.
@@ -12,8 +15,12 @@ until it is whole, so it is copied once, whatever the sizes of the reads.
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 from disque.errors import LimitError, ProtocolError, TlsError
 from disque.resp.inline import split_words
+
+_Known = TypeVar("_Known")
 
 BULK_BYTES_MAX = 512 << 20  # one argument, so the true limit of a job's body; Disque's
 BUFFER_BYTES_MAX = 1 << 30  # all that one connection may have pending; Disque's
@@ -30,8 +37,12 @@ _LARGE_BODY_BYTES = 32 << 10  # from here on, a body is collected in pieces
 _PIECE_BYTES_MIN = 16 << 10  # smaller reads are put together: an object costs 40 bytes
 _DETOUR_MAX = 64  # commands taken the exact way before the fast one is tried again
 _ARGUMENTS_MAX = 1_024  # of a command of the fast path
-_ALIKE_MAX = 32  # arguments of the last command whose lengths are remembered till the next read
 _INLINE_BYTES_AN_ARGUMENT = 8  # of a line: quotes take as long
+_PATTERNS_MAX = 4  # of a connection
+_PATTERN_WORDS_MAX = 32
+_PATTERN_BYTES_MAX = 256  # of the words that stay the same
+_KEY_BYTES = 16  # of a command, that tell its pattern: `*6 $6 ADDJOB` with the line ends
+_HEADER_BYTES_MAX = 24
 _SHORT_BYTES = 1_024  # lengths whose header is at hand
 
 _NO_COUNT = "Protocol error: invalid multibulk length"  # Disque's texts
@@ -51,6 +62,23 @@ class _BulkHeaders(dict[int, bytes]):
 
     def __missing__(self, length: int) -> bytes:
         return b"$%d" % length
+
+
+class _Pattern:
+    """Commands that differ in one word: where it is, and all bytes around it."""
+
+    __slots__ = ("head", "lead", "length", "tail", "varied", "words")
+
+    def __init__(self, words: list[bytes], varied: int) -> None:
+        """`words` with an empty one where they differ."""
+        spelled = [b"$%d\r\n%b\r\n" % (len(word), word) for word in words]
+        self.words = words
+        self.varied = varied
+        self.lead = b"*%d\r\n%b$" % (len(words), b"".join(spelled[:varied]))
+        self.tail = b"\r\n" + b"".join(spelled[varied + 1 :])
+        # Of the last one: `lead` with the length behind it
+        self.head = self.lead + b"0\r\n"
+        self.length = 0
 
 
 _header_of = _BulkHeaders((length, b"$%d" % length) for length in range(_SHORT_BYTES)).__getitem__
@@ -78,13 +106,13 @@ class Decoder:
         "_detour_length",
         "_fed",
         "_fed_bytes",
-        "_good_headers",
-        "_good_lengths",
         "_held_bytes",
         "_is_before_auth",
         "_left",
         "_needed",
+        "_patterns",
         "_position",
+        "_seen",
         "_trailer",
         "error",
         "has_more",
@@ -103,9 +131,9 @@ class Decoder:
         # that were fed and haven't come out as commands, half a command included
         self.pending_bytes = 0
         self._allowance = 0  # of ARGUMENTS_A_TAKE, what this take() has left
-        # Of the last command that was found good: those of a connection are alike
-        self._good_headers: list[bytes] = []
-        self._good_lengths: list[int] = []
+        # By the first bytes of a command: the words of the last one but the longest, and the pattern
+        self._seen: dict[bytes, list[bytes]] = {}
+        self._patterns: dict[bytes, _Pattern] = {}
         self.set_limits(bulk_bytes_max=bulk_bytes_max, arguments_max=arguments_max)
         self._buffer_max = buffer_bytes_max
         self._data = b""  # being parsed, from _position on
@@ -134,13 +162,17 @@ class Decoder:
         self._bulk_max = bulk_bytes_max
         self._arguments_max = arguments_max
         self._is_before_auth = is_before_auth
-        self._good_headers, self._good_lengths = [], []
+        self._seen, self._patterns = {}, {}
 
     def feed(self, data: bytes | bytearray | memoryview) -> None:
         """Add what was read; BufferLimitError if more than `buffer_bytes_max` would be pending."""
         if self.error is not None:
             return
         size = len(data)
+        if not (self.pending_bytes or self._left) and isinstance(data, bytes):
+            self._data, self._position = data, 0  # nothing comes before it
+            self.pending_bytes = size
+            return
         self.pending_bytes += size
         if self.pending_bytes > self._buffer_max:
             text = f"{self.pending_bytes} bytes pending, the limit is {self._buffer_max}"
@@ -177,6 +209,10 @@ class Decoder:
     def _parse(self, commands: list[list[bytes]], count_max: int) -> None:
         self._allowance, self.has_more = ARGUMENTS_A_TAKE, False
         while len(commands) < count_max:
+            if self._left == 0 and self._patterns:
+                self._take_alike(commands, count_max)
+                if len(commands) >= count_max:
+                    return
             if self._left == 0 and self._position < len(self._data):
                 if self._detour:
                     self._detour -= 1
@@ -209,6 +245,52 @@ class Decoder:
         self._fed, self._fed_bytes, self._needed = [], 0, 0
         return True
 
+    # By pattern
+
+    def _take_alike(self, commands: list[list[bytes]], count_max: int) -> None:
+        """Take commands while they are like some before them and whole."""
+        data, position, patterns = self._data, self._position, self._patterns
+        while len(commands) < count_max:
+            pattern = patterns.get(data[position : position + _KEY_BYTES])
+            if pattern is None:
+                break
+            start, length = position + len(pattern.head), pattern.length
+            if data[position:start] != pattern.head:
+                at = position + len(pattern.lead)
+                end = data.find(b"\r\n", at, at + _HEADER_BYTES_MAX)
+                if end < 0 or data[position:at] != pattern.lead:
+                    break
+                read = _integer(data[at:end])
+                if read is None or not 0 <= read <= self._bulk_max:
+                    break
+                start, length = end + 2, read
+                pattern.head, pattern.length = data[position:start], length
+            end = start + length
+            position_after = end + len(pattern.tail)
+            if data[end:position_after] != pattern.tail:
+                break
+            words = pattern.words.copy()
+            words[pattern.varied] = data[start:end]
+            commands.append(words)
+            position = position_after
+        self._position = position
+
+    def _learn(self, key: bytes, words: list[bytes]) -> None:
+        """Keep the pattern of a command if the last one of this key had the same."""
+        if not 1 < len(words) <= _PATTERN_WORDS_MAX:
+            return
+        lengths = list(map(len, words))
+        longest = max(lengths[1:])
+        if sum(lengths) - longest > _PATTERN_BYTES_MAX:
+            return
+        varied = lengths.index(longest, 1)
+        same = words.copy()
+        same[varied] = b""
+        if self._seen.get(key) != same:
+            _put(self._seen, key, same)
+        elif key not in self._patterns or self._patterns[key].words != same:
+            _put(self._patterns, key, _Pattern(same, varied))
+
     # The fast path
 
     def _take_canonical(self, commands: list[list[bytes]], count_max: int) -> None:
@@ -237,6 +319,9 @@ class Decoder:
                 if is_all or self._detour or at == 0:
                     break
         taken = len(commands) - already
+        if taken:
+            start = self._position
+            self._learn(data[start : start + _KEY_BYTES], commands[already])
         if len(commands) < count_max and seen - self._position > _LONG_BYTES * (taken + 1):
             self._detour = _DETOUR_MAX
         self._position = position
@@ -244,7 +329,6 @@ class Decoder:
     def _take_parts(self, parts: list[bytes], commands: list[list[bytes]], count_max: int) -> int:
         """Take the commands at the head of `parts`; return the index of the first part left."""
         at, last, arguments_max = 0, len(parts) - 1, self._arguments_max
-        good_headers, good_lengths = self._good_headers, self._good_lengths
         is_odd = False
         while len(commands) < count_max:
             count = _COUNTS.get(parts[at])
@@ -255,16 +339,15 @@ class Decoder:
             if end > last:
                 break
             arguments = parts[at + 2 : end : 2]
-            headers, lengths = parts[at + 1 : end : 2], list(map(len, arguments))
-            if headers != good_headers or lengths != good_lengths:
-                good_headers, good_lengths = list(map(_header_of, lengths)), lengths
-                if headers != good_headers or max(lengths) > self._bulk_max:
-                    good_headers, good_lengths, is_odd = [], [], True
-                    break
+            lengths = list(map(len, arguments))
+            is_odd = (
+                parts[at + 1 : end : 2] != list(map(_header_of, lengths))
+                or max(lengths) > self._bulk_max
+            )
+            if is_odd:
+                break
             commands.append(arguments)
             at = end
-        if len(good_lengths) <= _ALIKE_MAX:
-            self._good_headers, self._good_lengths = good_headers, good_lengths
         if is_odd:
             self._detour = self._detour_length
             self._detour_length = min(2 * self._detour_length, _DETOUR_MAX)
@@ -415,6 +498,13 @@ class Decoder:
         if arguments := [word for word in words if word]:  # Disque drops empty ones
             commands.append(arguments)
         return True
+
+
+def _put(known: dict[bytes, _Known], key: bytes, value: _Known) -> None:
+    """Keep few: which ones go doesn't matter much."""
+    if len(known) >= _PATTERNS_MAX and key not in known:
+        known.clear()
+    known[key] = value
 
 
 def _add_piece(pieces: list[bytes | bytearray], data: bytes | bytearray) -> None:

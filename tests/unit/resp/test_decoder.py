@@ -296,8 +296,81 @@ def test_limits_that_shrink_hold_for_a_command_like_the_one_before() -> None:
         decoder.take()
 
 
+def test_limits_hold_for_commands_of_a_pattern() -> None:
+    decoder = Decoder(bulk_bytes_max=50)
+    for _ in range(3):
+        decoder.feed(spell(ADDJOB))
+        assert decoder.take() == [ADDJOB]
+    decoder.set_limits(bulk_bytes_max=50, arguments_max=3)
+    decoder.feed(spell(ADDJOB))
+    with pytest.raises(ProtocolError, match="4 arguments, arguments-max is 3"):
+        decoder.take()
+    stream = spell(ADDJOB) * 2 + spell([b"ADDJOB", b"q", b"b" * 51, b"0"])
+    text = "Protocol error: invalid bulk length: 51 bytes, body-max is 50"
+    assert run([spell(ADDJOB), stream], bulk_bytes_max=50) == ([ADDJOB] * 3, text)
+
+
 def test_a_length_that_lies_is_found_out_behind_a_command_that_was_like_it() -> None:
     ping, lie = b"*1\r\n$4\r\nPING\r\n", b"*1\r\n$3\r\nPING\r\n"
     # As in C, two bytes behind a body are skipped unseen
     assert run([ping, lie]) == ([[b"PING"], [b"PIN"]], None)
     assert run([lie, ping]) == ([[b"PIN"], [b"PING"]], None)
+
+
+# What patterns are made of: commands that differ in one word of any length, now and then in another one or in a lie
+_varied = st.one_of(
+    st.binary(max_size=12),
+    st.sampled_from([b"", b"\r\n", b"b\r\n$1\r\n0", b"x" * 99, b"y" * 1_100]),
+)
+_like = st.builds(
+    lambda name, queue, body: spell([name, queue, body, b"0", b"RETRY", b"1"]),
+    st.sampled_from([b"ADDJOB", b"addjob", b"ACKJOB"]),
+    st.sampled_from([b"q", b"queue", b"q" * 60]),
+    _varied,
+)
+_lie = st.builds(
+    lambda body, length: (
+        b"*4\r\n$6\r\nADDJOB\r\n$1\r\nq\r\n$%b\r\n%b\r\n$1\r\n0\r\n" % (length, body)
+    ),
+    _varied,
+    st.sampled_from([b"1", b"01", b"+1", b"-1", b"12", b"99", b"1100"]),
+)
+
+
+@given(st.lists(_like | _lie | st.sampled_from([b"PING\r\n", b"*0\r\n"]), max_size=14), places)
+def test_commands_like_those_before_them_are_read_as_any_others(
+    stream: list[bytes], where: list[int]
+) -> None:
+    data = b"".join(stream)
+    reference = run([data[at : at + 1] for at in range(len(data))])
+    assert run([data]) == reference
+    assert run(cut(data, where)) == reference
+    assert run(stream) == reference
+
+
+def test_what_is_the_same_in_commands_has_the_same_words() -> None:
+    stream = b"".join(spell([b"ADDJOB", b"queue", b"body" * size, b"0"]) for size in range(5, 9))
+    decoder = Decoder()
+    taken = []
+    for _ in range(3):
+        decoder.feed(stream)
+        taken += decoder.take()
+    assert [len(command[2]) for command in taken] == [20, 24, 28, 32] * 3
+    assert len({id(command[1]) for command in taken[-4:]}) == 1
+    assert len({id(command[2]) for command in taken[-4:]}) == 4
+
+
+def test_patterns_are_few_and_small() -> None:
+    decoder = Decoder()
+    for number in range(100):
+        decoder.feed(
+            spell([b"PUBLISH", b"%d" % number, b"x" * 100]) * 2 + spell([b"%d" % number, b"x"]) * 2
+        )
+        decoder.feed(spell([b"q" * 300, b"x" * 301]) + spell([b"x"] * 200))
+        decoder.take()
+        decoder.take()
+    assert len(decoder._seen) <= 4
+    assert len(decoder._patterns) <= 4
+    kept = [word for words in decoder._seen.values() for word in words]
+    assert sum(map(len, kept)) < 1_024
+    assert len(kept) <= 4 * 32
