@@ -7,8 +7,7 @@ and those of extensions.md.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TypeAlias, TypeVar
 
 from disque.core.commands import (
     DURATION_MAX_MS,
@@ -46,10 +45,12 @@ from disque.core.jobid import JobId, parse_job_ids
 from disque.core.topics import Kind, Topic
 from disque.errors import CommandError
 
-if TYPE_CHECKING:
-    from functools import _lru_cache_wrapper
-
 _Read = TypeVar("_Read")
+# The fields of AddJob from `timeout_ms` on
+_AddOptions: TypeAlias = tuple[
+    int, int | None, int, int | None, int, int | None, bool, int, int | None, bytes | None,
+    Mapping[bytes, bytes],
+]  # fmt: skip
 
 WAITJOB_IDS_MAX = 1_024
 _OPTION_WORDS_MAX = 100  # behind ids
@@ -78,19 +79,35 @@ def parse(name: bytes, args: list[bytes]) -> Command:
 def _add_job(name: bytes, args: list[bytes]) -> Command:
     if len(args) < 3:
         raise _wrong_count(name)
-    return AddJob(args[0], args[1], *_remembered(_add_options, args[2:]))
+    words = tuple(args[2:])
+    options = _READ_OPTIONS.get(words)
+    if options is None:
+        options = _add_options(words)
+        _remember(_READ_OPTIONS, words, options)
+    (
+        timeout_ms, replicate, delay_ms, retry_ms, ttl_ms, maxlen, is_async, priority, max_deliveries, dead_queue,
+        headers,
+    ) = options  # fmt: skip
+    return AddJob(
+        args[0], args[1], timeout_ms, replicate, delay_ms, retry_ms, ttl_ms, maxlen, is_async, priority,
+        max_deliveries, dead_queue, headers,
+    )  # fmt: skip
 
 
-def _remembered(read: _lru_cache_wrapper[_Read], words: list[bytes]) -> _Read:
-    """What `read` makes of the words of a client, who says the same again and again."""
+# What was made of the words of clients, who say the same again and again
+_READ_OPTIONS: dict[tuple[bytes, ...], _AddOptions] = {}
+_READ_GETS: dict[tuple[bytes, ...], GetJob] = {}
+
+
+def _remember(known: dict[tuple[bytes, ...], _Read], words: tuple[bytes, ...], read: _Read) -> None:
+    """Keep what is small."""
     if len(words) <= _CACHED_WORDS_MAX and len(b"".join(words)) <= _CACHED_BYTES_MAX:
-        return read(tuple(words))
-    return read.__wrapped__(tuple(words))
+        if len(known) >= _CACHED_OPTIONS_MAX:
+            known.clear()
+        known[words] = read
 
 
-@lru_cache(_CACHED_OPTIONS_MAX)
-def _add_options(args: tuple[bytes, ...]) -> tuple[Any, ...]:
-    """The fields of AddJob from `timeout_ms` on."""
+def _add_options(args: tuple[bytes, ...]) -> _AddOptions:
     given: dict[bytes, int] = {}
     headers: dict[bytes, bytes] = {}
     dead_queue: bytes | None = None
@@ -160,10 +177,14 @@ _ADDJOB_OPTIONS: Mapping[bytes, tuple[int, int, str]] = {
 def _get_job(name: bytes, args: list[bytes]) -> Command:
     if not args:
         raise _wrong_count(name)
-    return _remembered(_get_options, args)
+    words = tuple(args)
+    command = _READ_GETS.get(words)
+    if command is None:
+        command = _get_options(words)
+        _remember(_READ_GETS, words, command)
+    return command
 
 
-@lru_cache(_CACHED_OPTIONS_MAX)
 def _get_options(args: tuple[bytes, ...]) -> GetJob:
     timeout_ms, count = 0, 1
     is_nohang = with_counters = False

@@ -43,8 +43,18 @@ def test_headers_are_bounded_in_number_and_bytes() -> None:
     "words", [[b"HEADER", b"name", b"value"] * 20, [b"HEADER", b"name", b"v" * 1_000]]
 )
 def test_what_is_remembered_of_options_is_small(words: list[bytes]) -> None:
-    before = parsing._add_options.cache_info().currsize
+    before = len(parsing._READ_OPTIONS)
     command = parsing.parse(b"addjob", [b"q", b"body", b"0", *words])
     assert isinstance(command, AddJob)
     assert command.headers == {b"name": words[2]}
-    assert parsing._add_options.cache_info().currsize == before
+    assert len(parsing._READ_OPTIONS) == before
+
+
+def test_what_is_remembered_of_options_is_bounded() -> None:
+    for retry in range(3_000):
+        command = parsing.parse(b"addjob", [b"q", b"body", b"0", b"RETRY", b"%d" % retry])
+        assert isinstance(command, AddJob)
+        assert command.retry_ms == 1_000 * retry
+        parsing.parse(b"getjob", [b"COUNT", b"%d" % (retry + 1), b"FROM", b"q"])
+    assert len(parsing._READ_OPTIONS) <= 1_000
+    assert len(parsing._READ_GETS) <= 1_000
