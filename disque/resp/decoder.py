@@ -47,7 +47,7 @@ _SHORT_BYTES = 1_024  # lengths whose header is at hand
 
 _NO_COUNT = "Protocol error: invalid multibulk length"  # Disque's texts
 _NO_LENGTH = "Protocol error: invalid bulk length"
-_STAR, _DOLLAR = b"*$"
+_STAR = ord("*")
 _COUNTS = {b"*%d" % count: count for count in range(1, _ARGUMENTS_MAX + 1)}
 
 

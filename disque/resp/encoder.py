@@ -20,7 +20,8 @@ _NIL_ARRAY: Final = b"*-1\r\n"
 _NIL_3: Final = b"_\r\n"
 ERROR_CHARS_MAX: Final = 4_096  # many errors show what a client said, which may have half a GiB
 _SMALL = tuple(b":%d\r\n" % number for number in range(256))
-_CR, _LF = b"\r\n"
+_CR = ord("\r")
+_LF = ord("\n")
 _LINE_ENDS = bytes.maketrans(b"\r\n", b"  ")
 
 
@@ -53,7 +54,7 @@ def status(text: bytes) -> bytes:
     """A status line; line ends inside become spaces."""
     if _LF in text or _CR in text:  # numbers: for bytes, CPython raises and forgets an error first
         text = text.translate(_LINE_ENDS)
-    return b"+%b\r\n" % text
+    return b"+" + text + b"\r\n"
 
 
 def error(code: str, text: str) -> bytes:

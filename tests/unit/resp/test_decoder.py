@@ -296,6 +296,28 @@ def test_limits_that_shrink_hold_for_a_command_like_the_one_before() -> None:
         decoder.take()
 
 
+@pytest.mark.parametrize(
+    "odd",
+    [
+        spell([b"ADDJOB", b"q", b"body", b"1"]),
+        spell([b"ADDJOB", b"r", b"body", b"0"]),
+        spell([b"ADDJOB", b"q", b"longer body", b"1"]),
+        spell([*ADDJOB, b"x"]),
+        spell(ADDJOB).replace(b"$4", b"$04"),
+        spell(ADDJOB).replace(b"$4", b"$3"),
+        spell(ADDJOB)[:-1] + b"\r",
+        spell(ADDJOB)[:-4],
+        b"*4\r\n$6\r\nADDJOB\r\n$1\r\nq\r\n$-1\r\n",
+    ],
+)
+def test_what_is_nearly_like_a_pattern_is_read_as_it_is(odd: bytes) -> None:
+    expected, error = run([odd])
+    assert run([spell(ADDJOB), spell(ADDJOB), spell(ADDJOB) + odd]) == (
+        [ADDJOB] * 3 + expected,
+        error,
+    )
+
+
 def test_limits_hold_for_commands_of_a_pattern() -> None:
     decoder = Decoder(bulk_bytes_max=50)
     for _ in range(3):
