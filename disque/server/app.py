@@ -13,6 +13,7 @@ import signal
 import sys
 import time
 import traceback
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -51,7 +52,6 @@ if TYPE_CHECKING:
 
     from cluster.ready import Note
     from disque.server.config import Config
-    from disque.server.connection import Client
 
 EXIT_BUG = 70  # EX_SOFTWARE
 FAREWELL_S = 5.0  # for replies that are owed when the server ends
@@ -259,14 +259,8 @@ class Server:
 
     def _make_shell(self, nursery: trio.Nursery) -> Shell:
         config = self.config
-
-        def execute(client: Client, words: list[bytes]) -> None:
-            dispatch.execute(shell, client, words)
-
         clients = Clients(
             self.turns,
-            execute=execute,
-            overtakes=lambda words: dispatch.overtakes(shell, words),
             limits=self.settings.client_limits,
             figures=self.figures,
             events=self.events,
@@ -288,6 +282,8 @@ class Server:
             save_nodes_now=self._save_nodes_now,
             start_again=lambda: start_again(config),
         )
+        clients.execute = partial(dispatch.execute, shell)
+        clients.overtakes = partial(dispatch.overtakes, shell)
         self.turns.latency = self.persistence.latency = shell.latency
         return shell
 

@@ -43,9 +43,8 @@ _OF_HTTP = (b"post", b"host:")
 _BEFORE_AUTH = (b"auth", b"hello")  # HELLO with arguments sees to authentication itself
 
 
-def execute(shell: Shell, client: Client, words: list[bytes]) -> None:
-    """Carry out one command: it leaves an answer or an open slot with the client."""
-    started_ns = time.perf_counter_ns()
+def execute(shell: Shell, client: Client, words: list[bytes], started_ns: int) -> int:
+    """Carry out one command: it leaves an answer or an open slot with the client. Returns when it ended."""
     is_long = len(words) > ARGUMENTS_MAX + 1
     client.begin()
     try:
@@ -55,7 +54,7 @@ def execute(shell: Shell, client: Client, words: list[bytes]) -> None:
         _refuse(shell, client, words[0].lower(), error)
         if is_long:
             shell.nursery.start_soon(forget, words)
-        return
+        return time.perf_counter_ns()
     client.last_command = spec.text
     if shell.monitors:
         _tell_monitors(shell, client, spec, words)
@@ -68,7 +67,9 @@ def execute(shell: Shell, client: Client, words: list[bytes]) -> None:
         client.answer(encoder.error(error.code, str(error)))
         if is_long:
             shell.nursery.start_soon(forget, words)
-    _account(shell, spec, words, (time.perf_counter_ns() - started_ns) // 1000)
+    ended_ns = time.perf_counter_ns()
+    _account(shell, spec, words, (ended_ns - started_ns) // 1000)
+    return ended_ns
 
 
 def _refuse(shell: Shell, client: Client, name: bytes, error: CommandError) -> None:

@@ -20,7 +20,7 @@ from disque.core.ready import Failure, Published
 from disque.errors import CommandError, ProtocolError
 from disque.server.access import WrongPassword
 from disque.server.acl import DEFAULT_NAME
-from disque.server.clients import RUN_S, UNWRITTEN
+from disque.server.clients import RUN_NS, UNWRITTEN
 from disque.server.dispatch import LOADING_TEXT, OOM_TEXT
 from disque.server.pubsub import tell
 from disque.stomp.frames import Decoder, Frame, FrameLimits, Version, encode
@@ -160,11 +160,11 @@ class Stomp:
         session, outbox = talk.session, talk.session.outbox
         self._listen_to_topics(talk)
         talk.is_behind = False
-        until, now_ms = time.perf_counter() + RUN_S, self._shell.clock.now_ms()
+        until_ns, now_ms = time.perf_counter_ns() + RUN_NS, self._shell.clock.now_ms()
         while outbox.commands or (talk.is_over and session.close(now_ms)):
             if outbox.commands:
                 self._give(talk, *outbox.commands.popleft())
-            if time.perf_counter() > until:
+            if time.perf_counter_ns() > until_ns:
                 talk.is_behind = True
                 self._shell.turns.resume(talk.client)
                 break
@@ -307,14 +307,14 @@ class Stomp:
                 self._has_talks = trio.Event()
                 await self._has_talks.wait()
             await trio.sleep(TICK_S)
-            until = time.perf_counter() + RUN_S
+            until_ns = time.perf_counter_ns() + RUN_NS
             for talk in list(self._talks.values()):
                 is_nobody = self._is_nobody(talk)
                 if talk.due_at_ms <= shell.clock.now_ms() or is_nobody:
                     self._tick(talk, is_nobody=is_nobody)
-                if time.perf_counter() > until:
+                if time.perf_counter_ns() > until_ns:
                     await trio.lowlevel.checkpoint()
-                    until = time.perf_counter() + RUN_S
+                    until_ns = time.perf_counter_ns() + RUN_NS
 
     def _tick(self, talk: Talk, *, is_nobody: bool) -> None:
         client, session, now_ms = talk.client, talk.session, self._shell.clock.now_ms()

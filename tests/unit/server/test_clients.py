@@ -14,7 +14,7 @@ import trio.testing
 
 from cluster.nodeid import NodeId
 from disque.core import messages as msg
-from disque.server.clients import ACCEPTS_A_TURN, READ_BYTES
+from disque.server.clients import ACCEPTS_A_TURN, READ_BYTES, RUN_NS
 from disque.server.connection import (
     ANSWERED_MAX_BYTES,
     KEPT_INPUT_MAX,
@@ -84,7 +84,7 @@ async def test_who_has_used_up_his_time_and_said_no_more_is_not_run_again(
         world.connect()
         await trio.testing.wait_all_tasks_blocked()
         (client,) = world.clients.by_id.values()
-        monkeypatch.setattr(time, "perf_counter", itertools.count().__next__)
+        monkeypatch.setattr(time, "perf_counter_ns", itertools.count(step=RUN_NS).__next__)
         client.decoder.feed(b"PING\r\n" * 2)
         assert world.clients.run(client)
         assert not world.clients.run(client)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -305,7 +306,7 @@ async def test_more_words_than_are_read_in_one_go_are_all_checked_and_then_given
 
         async def expect(reply: bytes, *words: bytes) -> None:
             given = list(words)
-            dispatch.execute(world.shell, client, given)
+            dispatch.execute(world.shell, client, given, time.perf_counter_ns())
             world.turns.end(client)
             await peer.expect(reply)
             await trio.testing.wait_all_tasks_blocked()

@@ -300,7 +300,7 @@ async def test_heart_beats(world: World, stomp: Stomp) -> None:
 async def test_timers_of_many_sessions_let_others_have_their_turn(
     world: World, stomp: Stomp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("disque.server.stomp.RUN_S", -1.0)
+    monkeypatch.setattr("disque.server.stomp.RUN_NS", -1)
     for _ in range(3):
         await connected(world, stomp)
     ticked: list[Talk] = []
@@ -321,7 +321,7 @@ async def test_timers_of_many_sessions_let_others_have_their_turn(
 @pytest.fixture
 def one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Time for one command of a session, before others have their turn."""
-    monkeypatch.setattr("disque.server.stomp.RUN_S", -1.0)
+    monkeypatch.setattr("disque.server.stomp.RUN_NS", -1)
 
 
 @pytest.mark.usefixtures("one_at_a_time")

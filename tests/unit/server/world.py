@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import socket
 from contextlib import asynccontextmanager, closing
+from functools import partial
 from typing import TYPE_CHECKING
 
 import attrs
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from cluster.ready import Note
-    from disque.server.connection import Client
 
 SOON_S = 5.0
 OWN_ID = NodeId("a" * 40)
@@ -113,8 +113,6 @@ class World:
         self.limits = self.settings.client_limits
         self.clients = Clients(
             self.turns,
-            execute=self._execute,
-            overtakes=lambda words: dispatch.overtakes(self.shell, words),
             limits=self.limits,
             figures=figures,
             events=self.events,
@@ -133,11 +131,10 @@ class World:
             run_id="0" * 40,
             apply_setting=self.settings.apply,
         )
+        self.clients.execute = partial(dispatch.execute, self.shell)
+        self.clients.overtakes = partial(dispatch.overtakes, self.shell)
         self.turns.broker.engine.set_logged(self.turns.log.stores)
         self.settings.start(self.shell, Bus(self.turns))
-
-    def _execute(self, client: Client, words: list[bytes]) -> None:
-        dispatch.execute(self.shell, client, words)
 
     async def _save(self) -> None:
         assert self.turns.nodes_text is not None
