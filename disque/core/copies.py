@@ -113,7 +113,7 @@ def note_absence(state: State, job: Job) -> None:
 
 def end_absence(state: State, job: JobId, holders: tuple[NodeId, ...]) -> tuple[NodeId, ...]:
     """An entry with these holders is made where a copy was dropped: the holders together with those of that copy."""
-    absence = state.absences.get(job)
+    absence = state.absences.get(job) if state.absences else None
     if absence is None:
         return holders
     absence_due(state, absence)
@@ -463,6 +463,8 @@ def answer_end(state: State, peer: NodeId, job: JobId) -> bool:
             return False
         send(state, (peer,), set_ack(state, entry))
         return True
+    if not (state.tombstones or state.long_tombstones):
+        return False
     grave = state.tombstones.get(job) or state.long_tombstones.get(job)
     if grave is not None:
         send(state, (peer,), msg.DelJob(job, grave.reason, grave.holders, grave.told))
@@ -479,7 +481,7 @@ def set_ack(state: State, job: Job) -> msg.SetAck:
 
 def answer_mark(state: State, peer: NodeId, job: JobId) -> bool:
     """A copy arrives for an id whose end we heard of without having it: say the end (M15)."""
-    mark = state.marks.get(job)
+    mark = state.marks.get(job) if state.marks else None
     if mark is None:
         return False
     send(state, (peer,), msg.SetAck(job, mark.reason, (), (), id_expiry(state, job) - state.now_ms))

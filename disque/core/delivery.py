@@ -48,6 +48,7 @@ from disque.core.state import (
     AddWait,
     GetWait,
     State,
+    Stored,
     fail,
     next_stamp,
     record,
@@ -421,8 +422,46 @@ def start(state: State, job: Job) -> None:
 
 def store_copy(state: State, message: msg.ReplJob | msg.YourJobs, *, ask_at: int) -> Job:
     """Keep a copy that came from another node, this node among its holders and claims (M2, M3)."""
+    facts, like = message.facts, state.stored
+    if (
+        like is not None
+        and like.facts is facts
+        and like.said is message.spec
+        and not state.absences
+    ):
+        job = _copy_like(state, message, like, ask_at)
+    else:
+        job = _first_copy(state, message, ask_at)
+    record_copy(state, job)
+    book(state, job)
+    return job
+
+
+def _copy_like(state: State, message: msg.ReplJob | msg.YourJobs, like: Stored, ask_at: int) -> Job:
+    job = Job(
+        id=message.id,
+        spec=like.spec,
+        ctime=message.ctime,
+        body=message.body,
+        state=ACTIVE,
+        expires_at=state.now_ms + like.facts.expires_in,
+        holders=like.holders,
+        claims=like.claims,
+        not_before=state.now_ms + like.facts.due_in,
+        ask_at=ask_at,
+        word_at=state.now_ms,
+        was_queued=True,
+    )
+    insert(state, job)
+    return job
+
+
+def _first_copy(state: State, message: msg.ReplJob | msg.YourJobs, ask_at: int) -> Job:
     facts = message.facts
-    holders = merge.union(facts.holders, (state.self_id,))
+    is_usual = not state.absences
+    holders = facts.holders
+    if state.self_id not in holders:
+        holders = merge.union(holders, (state.self_id,))
     job = Job(
         id=message.id,
         spec=intern_spec(state, message.spec),
@@ -439,8 +478,9 @@ def store_copy(state: State, message: msg.ReplJob | msg.YourJobs, *, ask_at: int
     insert(state, job)
     merge_facts(state, job, facts)
     claim_copy(state, job)
-    record_copy(state, job)
-    book(state, job)
+    has_history = facts.dispatches or facts.nacks or facts.leases or facts.covered or facts.burials
+    if is_usual and not has_history and job.spec is not None:
+        state.stored = Stored(facts, message.spec, job.spec, job.holders, job.claims)
     return job
 
 

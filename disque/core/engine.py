@@ -252,7 +252,8 @@ class Engine:
     ) -> Iterator[None]:
         """The same in bounded steps; nothing else may happen to the engine in between."""
         if boot is not None:
-            self.state.boot, self.state.own_claims = boot, None
+            self.state.boot = boot
+            self.state.own_claims = self.state.stored = None
         if since is not None:
             self.state.since = since
         self.state.counted.clear()

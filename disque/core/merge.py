@@ -25,6 +25,8 @@ def union(ours: tuple[NodeId, ...], theirs: Iterable[NodeId]) -> tuple[NodeId, .
 
 def heard(ours: tuple[NodeId, ...], theirs: Iterable[NodeId]) -> tuple[NodeId, ...]:
     """The same of what a peer says: no set grows beyond NODES_MAX by words of others, which only lies do."""
+    if theirs == ours:
+        return ours
     both = union(ours, theirs)
     return both if len(both) <= NODES_MAX else ours
 

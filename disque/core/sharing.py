@@ -12,7 +12,7 @@ from typing import TypeVar
 from cluster.nodeid import NodeId
 from disque.core import merge
 from disque.core.job import Claim, Claims, JobSpec
-from disque.core.state import SpecKey, State
+from disque.core.state import Join, SpecKey, State
 
 _SHARED_MAX = 10_000  # entries of a table
 
@@ -63,10 +63,14 @@ def intern_claims(state: State, claims: Claims) -> Claims:
 
 def join_claim(state: State, claims: Claims, node: NodeId, claim: Claim) -> Claims:
     """These claims and one more (M3), shared by all jobs that come to the same: most jobs take the same few steps."""
+    last = state.last_join
+    if last is not None and last.claims is claims and last.node == node and last.claim == claim:
+        return last.joined
     step = (id(claims), node, claim)
     known = state.joined.get(step)
     # a mapping that is kept here keeps its identity from being another's
-    if known is not None:
-        return known[1]
-    joined = intern_claims(state, merge.claims(claims, {node: claim}))
-    return _share(state.joined, step, (claims, joined))[1]
+    if known is None:
+        joined = intern_claims(state, merge.claims(claims, {node: claim}))
+        known = _share(state.joined, step, (claims, joined))
+    state.last_join = Join(claims, node, claim, known[1])
+    return known[1]

@@ -66,6 +66,27 @@ class Mould:
 
 
 @attrs.define(eq=False)
+class Join:
+    """The claims of a job, one that was heard, and what they come to: mostly the next job's do, too."""
+
+    claims: Claims
+    node: NodeId
+    claim: Claim
+    joined: Claims
+
+
+@attrs.define(eq=False)
+class Stored:
+    """What came of a copy that a peer sent of which nothing but the copies was told: the same comes of those alike."""
+
+    facts: Facts
+    said: JobSpec
+    spec: JobSpec
+    holders: tuple[NodeId, ...]
+    claims: Claims
+
+
+@attrs.define(eq=False)
 class AddWait(Sleeper):
     """An ADDJOB that waits for copies."""
 
@@ -412,6 +433,8 @@ class State:
     shared_claims: dict[tuple[tuple[NodeId, Claim], ...], Claims] = attrs.Factory(dict)
     # of a mapping of claims, by its identity, and one claim more: the mapping, and what they come to
     joined: dict[tuple[int, NodeId, Claim], tuple[Claims, Claims]] = attrs.Factory(dict)
+    last_join: Join | None = None
+    stored: Stored | None = None
     mould: Mould | None = None  # of the newest job that was added here
     own_claims: Claims | None = None  # those of a job of which nobody but this node has a copy
     own_dispatch: Mapping[NodeId, int] | None = None  # that of a job handed out once, here
@@ -513,7 +536,7 @@ def own_claim(state: State) -> Claim:
 def gone_claim(state: State) -> Claim:
     """A claim that this node has no copy; any later copy makes a larger one."""
     state.claim_clock += 2
-    state.own_claims = None
+    state.own_claims = state.stored = None
     return (state.boot, state.claim_clock - 1, False)
 
 

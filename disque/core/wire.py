@@ -20,7 +20,7 @@ from disque.core import messages as msg
 from disque.core.job import EMPTY, NO_CLAIMS, Burials, Claim, JobSpec, Reason
 from disque.core.jobid import JOB_ID_BYTES, JobId, is_job_id
 from disque.core.merge import NODES_MAX
-from disque.core.messages import NO_REMAINING, Facts, Message, RemainingLease
+from disque.core.messages import NO_REMAINING, Facts, GotJob, Message, RemainingLease, ReplJob
 
 VERSION = 1
 _INT_MAX = 2**62  # ms and sums of counters
@@ -238,6 +238,21 @@ class _Reader:
             headers=self.headers(fields[9]),
         )
 
+    def copy(self, row: Any) -> msg.ReplJob:
+        """As the schema has it; of copies, and of the answers to them, there are more than of all the rest."""
+        id_, spec, ctime, body, facts = row[:5]
+        return msg.ReplJob(
+            self.job_id(id_),
+            self.spec(spec),
+            self.integer(ctime),
+            self.data(body),
+            self.facts(facts),
+        )
+
+    def got_job(self, row: Any) -> msg.GotJob:
+        """The same."""
+        return msg.GotJob(self.job_id(row[0]), self.integer(row[1]), self.rising(row[2]))
+
     def headers(self, raw: Any) -> Mapping[bytes, bytes]:
         if type(raw) is not dict:
             raise RemoteProtocolError(f"expected headers, got {_shown(raw)}")
@@ -433,9 +448,13 @@ def _statement(reader: _Reader, kind: type[Any], reads: tuple[_Reads, ...], row:
     try:
         if len(row) < len(reads):
             raise RemoteProtocolError(f"{kind.__name__} takes {len(reads)} fields, got {len(row)}")
-        message: Message = kind(
-            *[read(reader, field) for read, field in zip(reads, row, strict=False)]
-        )
+        message: Message
+        if kind is ReplJob:
+            message = reader.copy(row)
+        elif kind is GotJob:
+            message = reader.got_job(row)
+        else:
+            message = kind(*[read(reader, field) for read, field in zip(reads, row, strict=False)])
     except _BAD_PAYLOAD as bad:
         raise RemoteProtocolError(f"no {kind.__name__}: {_named(bad)}") from None
     return message
