@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 LINGER_BYTES_MAX = 1 << 16
 LINGER_S = 1.0
+UNREAD_BYTES_MIN = 1 << 20  # of a frame that isn't whole: from there on all links are looked at
 READ_S = 0.01  # frames of one link are handled for so long in a row, before others have their turn
 NODES_FILE_BYTES_MAX = 16 << 20
 NEEDS_TLS = "the bus speaks TLS here (tls-cluster)"
@@ -200,9 +201,18 @@ class Bus:
             link.authenticated()
 
     @property
-    def waiting_bytes(self) -> int:
-        """Bytes in all links that sockets didn't take yet."""
-        return sum(link.waiting_bytes for link in self._links.values())
+    def held_bytes(self) -> int:
+        """Bytes in all links that sockets didn't take yet, or that are no whole frame yet."""
+        return sum(link.waiting_bytes + link.unread_bytes for link in self._links.values())
+
+    def _bound_unread(self) -> None:
+        """What several links bring at a time has room for two of the largest frames; beyond, the largest one goes."""
+        links = [link for link in self._links.values() if not link.is_closed]
+        unread_bytes = sum(link.unread_bytes for link in links)
+        most = 2 * self._link_limits.frame_bytes_max
+        if unread_bytes > most:
+            largest = max(links, key=lambda link: link.unread_bytes)
+            largest.close(f"frames of {unread_bytes} bytes have begun, at most {most} are allowed")
 
     # Dialing
 
@@ -380,6 +390,8 @@ class Bus:
             except RemoteProtocolError as error:
                 link.close(str(error))
             self._owner.finish()
+            if link.unread_bytes > UNREAD_BYTES_MIN:
+                self._bound_unread()
             if link.is_closed or not await link.wait_read():
                 return
 

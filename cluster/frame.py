@@ -49,6 +49,11 @@ class FrameDecoder:
         self._buffer = bytearray()
         self._start = 0
 
+    @property
+    def unread_bytes(self) -> int:
+        """Bytes that were fed and haven't come out as bodies."""
+        return len(self._buffer) - self._start
+
     def feed(self, data: bytes | bytearray) -> None:
         """Add bytes as they were read."""
         if self._start:

@@ -60,6 +60,11 @@ class Link:
         """Bytes that the socket didn't take yet."""
         return self._waiting_bytes
 
+    @property
+    def unread_bytes(self) -> int:
+        """Bytes that came and are no whole frame yet."""
+        return self._decoder.unread_bytes
+
     def hosts(self) -> tuple[str, str]:
         """(own, remote) host of the socket; IPv4 mapped into IPv6 is shown as IPv4. OSError if it's gone."""
         return _host(self._socket.getsockname()), _host(self._socket.getpeername())

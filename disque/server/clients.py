@@ -567,7 +567,7 @@ class Clients:
 
     def buffered_bytes(self) -> int:
         """Bytes that connections hold: input that hasn't run, output that isn't sent; those of peers, too."""
-        of_links = 0 if self.turns.bus is None else self.turns.bus.waiting_bytes
+        of_links = 0 if self.turns.bus is None else self.turns.bus.held_bytes
         return of_links + self.crowd.held_bytes(self.by_id.values())
 
     def sent_bytes(self) -> int:

@@ -114,6 +114,8 @@ class Crowd:
             client.decoder.set_limits(
                 bulk_bytes_max=limits.bulk_bytes_max, arguments_max=limits.arguments_max
             )
+        if client.dialect is not None:
+            client.dialect.limit(client)
 
     # Who is who
 

@@ -23,6 +23,10 @@ class Dialect(Protocol):
         """For the bytes of one new connection."""
         ...
 
+    def limit(self, client: Client) -> None:
+        """The configuration's limits are other ones now."""
+        ...
+
     def refusal(self, code: str, text: str) -> bytes:
         """What a connection is told that isn't served."""
         ...

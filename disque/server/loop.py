@@ -88,8 +88,8 @@ class Frames(Protocol):
     figures: BusFigures
 
     @property
-    def waiting_bytes(self) -> int:
-        """Bytes that links hold unsent."""
+    def held_bytes(self) -> int:
+        """Bytes that links hold: unsent, or of frames that aren't whole."""
         ...
 
     def apply(

@@ -80,7 +80,12 @@ class Stomp:
 
     def decoder(self) -> Decoder:
         """For one connection's bytes."""
-        return Decoder(FrameLimits(body_bytes_max=self._shell.config.body_max))
+        return Decoder(self._limits())
+
+    def limit(self, client: Client) -> None:
+        """From the next head on."""
+        assert isinstance(client.decoder, Decoder)
+        client.decoder.limits = self._limits()
 
     def refusal(self, code: str, text: str) -> bytes:
         """An ERROR frame."""
@@ -95,7 +100,7 @@ class Stomp:
             server=self._server,
             new_id=shell.clients.new_id,
             log_in=lambda login, passcodes: self._log_in(client, login, passcodes),
-            permit=lambda command: self._permit(client, command),
+            permit=lambda command, is_own: self._permit(client, command, is_own=is_own),
             prefetch_max=lambda: shell.config.stomp_max_prefetch,
             tails=self._tails,
             ends_lines=lambda: shell.config.stomp_newline,
@@ -152,6 +157,9 @@ class Stomp:
             if self._take_back(id_):
                 outbox.forget(id_)
         self._carry_out(talk)
+
+    def _limits(self) -> FrameLimits:
+        return FrameLimits(body_bytes_max=self._shell.config.body_max)
 
     # Between sessions and the broker
 
@@ -288,12 +296,13 @@ class Stomp:
             return False
         return self._shell.access.needs_password
 
-    def _permit(self, client: Client, command: Command) -> None:
-        """CommandError if a client may not have this done now."""
+    def _permit(self, client: Client, command: Command, *, is_own: bool) -> None:
+        """CommandError if a client may not have this done now; `is_own`: in a queue that only it has."""
         shell = self._shell
         if client.user is not None:
             client.user.check_command(_SAME_AS[type(command)], ())
-            client.user.check_names(command, shell.broker.engine.queue_of)
+            if not is_own:
+                client.user.check_names(command, shell.broker.engine.queue_of)
         if isinstance(command, AddJob) and shell.broker.engine.is_out_of_memory():
             raise CommandError(OOM_TEXT, "OOM")
 

@@ -81,17 +81,17 @@ class Decoder:
         "_head",
         "_head_bytes_left",
         "_left",
-        "_limits",
         "_position",
         "_scanned",
         "error",
+        "limits",
         "version",
     )
 
     def __init__(self, limits: FrameLimits | None = None) -> None:
         self.version = Version.UNKNOWN
         self.error: ProtocolError | None = None
-        self._limits = limits or FrameLimits()
+        self.limits = limits or FrameLimits()  # may be replaced at any time
         self._data = bytearray()
         self._position = 0  # of the frame in progress
         self._scanned = 0  # no end of the part in progress lies before this
@@ -179,7 +179,7 @@ class Decoder:
                 at = data.find(b"\n", at + 1)
         else:
             self._scanned = max(self._scanned, len(data) - 2, start)
-        most, end = self._limits.head_bytes_max, at if at >= 0 else len(data)
+        most, end = self.limits.head_bytes_max, at if at >= 0 else len(data)
         # Of two faults the first one counts, however the bytes came
         if data.find(b"\0", start, min(end, start + most + 1)) >= 0:
             if data.startswith(TlsError.HELLO, start):
@@ -201,8 +201,8 @@ class Decoder:
         if b"\r" in head:
             lines = [line.removesuffix(b"\r") for line in lines]
         command = lines[0]
-        if len(lines) - 1 > self._limits.headers_max:
-            raise FrameError(f"{len(lines) - 1} headers, the limit is {self._limits.headers_max}")
+        if len(lines) - 1 > self.limits.headers_max:
+            raise FrameError(f"{len(lines) - 1} headers, the limit is {self.limits.headers_max}")
         version = Version.UNKNOWN if command in _OPENING else self.version
         is_escaped = version > Version.V10 and b"\\" in head
         headers: dict[bytes, bytes] = {}
@@ -230,7 +230,7 @@ class Decoder:
 
     @property
     def _body_max(self) -> int:
-        limits = self._limits
+        limits = self.limits
         return (
             limits.body_bytes_max
             if self.version
@@ -238,7 +238,7 @@ class Decoder:
         )
 
     def _too_long(self) -> LimitError:
-        is_full = self._body_max == self._limits.body_bytes_max
+        is_full = self._body_max == self.limits.body_bytes_max
         name = "body-max" if is_full else "the limit before CONNECT"
         return LimitError(f"the body takes more than {self._body_max} bytes ({name})")
 

@@ -64,8 +64,8 @@ class Surroundings:
     ends_lines: Callable[[], bool] = lambda: (
         False
     )  # 1.0 clients of ocamlmq want a newline after the NUL
-    # May the client have this done? CommandError: no
-    permit: Callable[[cmd.Command], None] = lambda _: None
+    # May the client have this done, there or (True) in a queue of its own? CommandError: no
+    permit: Callable[[cmd.Command, bool], None] = lambda _, __: None
 
 
 class Session:
@@ -309,14 +309,13 @@ class Session:
         match destination:
             case Queue(name=name):
                 command = add_command(name, frame, connection)
+                permit(command, destination.is_temporary)
                 if destination.is_temporary:
                     self._note_temporary(name)
-                else:
-                    permit(command)
                 return command
             case Channel(name=name):
                 message = publish_command(name, frame, connection)
-                permit(message)
+                permit(message, False)
                 return message
             case Asked():
                 if b"transaction" not in frame.headers:
@@ -331,7 +330,7 @@ class Session:
                 self._receipt(receipt)
 
     def _note_temporary(self, name: bytes) -> None:
-        """A queue of this connection's own, which ends with it; nobody has to permit it."""
+        """A queue of this connection's own, which ends with it; nobody has to permit its name."""
         if name in self._temporary:
             return
         if len(self._temporary) >= TEMPORARY_MAX:
@@ -344,7 +343,7 @@ class Session:
         if receipt is None:
             return
         command, word = _QUESTIONS[asked.what]
-        self._around.permit(command(asked.name))
+        self._around.permit(command(asked.name), False)
 
         def answered(reply: Reply) -> None:
             if self._done(receipt, reply):
@@ -380,10 +379,9 @@ class Session:
         destination = parse_destination(text, self._around.connection)
         match destination:
             case Queue(name=name, is_temporary=is_temporary):
+                self._around.permit(cmd.GetJob((name,)), is_temporary)
                 if is_temporary:
                     self._note_temporary(name)
-                else:
-                    self._around.permit(cmd.GetJob((name,)))
                 subscription = Subscription(
                     key,
                     name,
@@ -395,7 +393,7 @@ class Session:
                 )
                 self._consumer.subscribe(subscription, answered)
             case Channel():
-                self._around.permit(cmd.Subscribe(0, (destination.topic,)))
+                self._around.permit(cmd.Subscribe(0, (destination.topic,)), False)
                 self._listener.add(
                     key,
                     destination.name,
@@ -445,7 +443,8 @@ class Session:
         receipt = frame.headers.get(b"receipt")
         ids = self._meant(frame)
         is_nack = frame.command == b"NACK"
-        self._around.permit(cmd.Nack(tuple(ids)) if is_nack else cmd.AckJob(tuple(ids)))
+        command = cmd.Nack(tuple(ids)) if is_nack else cmd.AckJob(tuple(ids))
+        self._around.permit(command, False)
         if b"transaction" in frame.headers:
             self._transactions.add_ack(frame, ids, is_nack=is_nack)
             self._receipt(receipt)

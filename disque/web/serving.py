@@ -83,7 +83,7 @@ class Http1Server(TCPServer):
         await super()._read_data()
 
     async def protocol_send(self, event: Event) -> None:
-        """Bytes, or the end: who takes nothing for long, and holds all of it, is left."""
+        """Bytes, or the end; who takes none for STALL_S is left."""
         if not isinstance(event, RawData):
             await super().protocol_send(event)
             return

@@ -356,6 +356,29 @@ async def test_link_whose_peer_stops_reading_is_dropped():
         await wait_until(lambda: a.reaches(b) and b.reaches(a))
 
 
+async def test_frames_that_several_begin_and_never_end_hold_so_much_and_no_more():
+    limits = BusLimits(link=LinkLimits(frame_bytes_max=2_000_000))
+    a, *others = Node(1, limits=limits), Node(2), Node(3), Node(4)
+    async with running(a, *others):
+        for each in others:
+            a.meet(each)
+        await wait_until(
+            lambda: all(
+                each.reaches(a, *[other for other in others if other is not each])
+                for each in others
+            )
+        )
+        for size, each in enumerate(others, 1_700_000):
+            link = each.bus._links[each.membership._state.peers[a.id].link]
+            link._put((1_999_999).to_bytes(4, "big") + bytes(size))
+        await wait_until(lambda: bool(a.events("link_dropped")))
+        assert "have begun, at most 4000000 are allowed" in str(
+            a.events("link_dropped")[0]["reason"]
+        )
+        # The other two go on
+        await wait_until(lambda: 3_400_000 < a.bus.held_bytes < 4_000_000)
+
+
 async def test_hard_reset_meets_again_under_the_new_id():
     a, b = Node(1), Node(2)
     async with running(a, b):

@@ -337,6 +337,25 @@ async def test_stomp_users_have_their_own_temporary_queues_and_what_they_were_gi
             assert (await wire.ask(frame)).startswith(b"RECEIPT")
 
 
+@pytest.mark.parametrize(
+    ("frame", "command"),
+    [
+        (b"SEND\ndestination:/temp-queue/mine\nreceipt:r\n\nx\0", b"addjob"),
+        (b"SUBSCRIBE\nid:0\ndestination:/temp-queue/mine\nreceipt:r\n\n\0", b"getjob"),
+    ],
+)
+async def test_a_queue_of_ones_own_needs_no_name_but_the_command(
+    frame: bytes, command: bytes
+) -> None:
+    async with running() as world:
+        add_user(guarded(world), f"ear on {digest('e')} +subscribe ~news*")
+        wire = Wire(world, Stomp(world.shell))
+        await wire.ask(connect_frame(login="ear", passcode="e"))
+        assert b"NOPERM User ear has no permissions to run the '%b'" % command in await wire.ask(
+            frame
+        )
+
+
 async def test_the_password_of_stomp_is_counted_once_however_it_is_spelt() -> None:
     async with running() as world:
         stomp = Stomp(guarded(world).shell)

@@ -128,7 +128,7 @@ class SentFrames:
     """A bus that remembers what it was to send."""
 
     figures = BusFigures()
-    waiting_bytes = 0
+    held_bytes = 0
 
     def __init__(self) -> None:
         self.sent: list[bytes] = []

@@ -165,6 +165,17 @@ async def test_bytes_that_are_no_frame(world: World, stomp: Stomp) -> None:
     await wire.peer.expect_end()
 
 
+async def test_a_body_limit_that_shrinks_holds_for_who_is_connected(
+    world: World, stomp: Stomp
+) -> None:
+    wire = await connected(world, stomp)
+    send = b"SEND\ndestination:/queue/q\nreceipt:r\n\n%b\0" % (b"x" * 2_000)
+    assert (await wire.ask(send)).startswith(b"RECEIPT\n")
+    world.config.body_max = 1_024
+    world.settings.apply("body-max")
+    assert b"message:the body takes more than 1024 bytes (body-max)\n" in await wire.ask(send)
+
+
 async def test_the_password(world: World, stomp: Stomp) -> None:
     world.config.requirepass = "s:cret"
     wire = Wire(world, stomp)
