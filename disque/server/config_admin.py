@@ -33,11 +33,13 @@ _COUNTS = {b"get": 2, b"set": 3, b"resetstat": 1, b"rewrite": 1}
 
 
 def config(shell: Shell, _: Client, args: list[bytes]) -> Answer | Later:
-    """`CONFIG GET <glob> | SET <name> <value> | RESETSTAT | REWRITE`."""
+    """`CONFIG GET <glob> | SET <name> <value> … | RESETSTAT | REWRITE`."""
     word = args[0].lower()
     if word not in _COUNTS:
         raise CommandError("CONFIG subcommand must be one of GET, SET, RESETSTAT, REWRITE")
-    if len(args) != _COUNTS[word]:
+    pairs = list(zip(map(_text, args[1::2]), map(_text, args[2::2]), strict=False))
+    is_of_files = word == b"set" and len(args) % 2 == 1 and _are_files(pairs)
+    if len(args) != _COUNTS[word] and not is_of_files:
         raise CommandError(f"Wrong number of arguments for CONFIG {_text(args[0])}")
     if word == b"get":
         return Pairs(
@@ -47,7 +49,7 @@ def config(shell: Shell, _: Client, args: list[bytes]) -> Answer | Later:
             }
         )
     if word == b"set":
-        return _set(shell, _text(args[1]), _text(args[2]))
+        return _set_files(shell, pairs) if is_of_files else _set(shell, *pairs[0])
     if word == b"rewrite":
         if not shell.config.config_file:
             raise CommandError("The server is running without a config file")
@@ -108,6 +110,27 @@ def _set(shell: Shell, name: str, text: str) -> Answer | Later:
         except CommandError:
             setattr(shell.config, directive.attribute, old)
             raise
+    return OK
+
+
+def _are_files(pairs: list[tuple[str, str]]) -> bool:
+    """True if all are about files that are read again: a certificate and its key have to change together."""
+    found = [DIRECTIVES.get(name.lower()) for name, _ in pairs]
+    return len(found) > 1 and all(each is not None and each.is_reloaded for each in found)
+
+
+def _set_files(shell: Shell, pairs: list[tuple[str, str]]) -> Answer:
+    """CONFIG SET of several files: all of them, or none."""
+    directives = [DIRECTIVES[name.lower()] for name, _ in pairs]
+    old = [(each.attribute, getattr(shell.config, each.attribute)) for each in directives]
+    try:
+        for name, text in pairs:
+            shell.config.set(name, text)
+        shell.apply_setting(directives[0].name)
+    except CommandError:
+        for attribute, value in old:
+            setattr(shell.config, attribute, value)
+        raise
     return OK
 
 

@@ -38,6 +38,6 @@ def without_secrets(name: bytes, words: Sequence[bytes]) -> Sequence[bytes]:
         return [words[0], *[_HIDDEN] * (len(words) - 1)]
     if name == b"hello" and len(words) > 2:
         return [*words[:2], *[_HIDDEN] * (len(words) - 2)]
-    if name == b"config" and len(words) > 3 and words[2].lower() in _SECRET_DIRECTIVES:
+    if name == b"config" and any(word.lower() in _SECRET_DIRECTIVES for word in words[2:-1]):
         return [*words[:3], *[_HIDDEN] * (len(words) - 3)]
     return words

@@ -208,6 +208,30 @@ def test_certificates_are_read_again_at_config_set_and_at_sighup(
     assert len(set(seen)) == 3
 
 
+def test_a_certificate_and_its_key_change_together(
+    make_node: Callable[..., Node], authority: Authority
+) -> None:
+    old, new, other = (authority.issue(name) for name in ("old", "new", "third"))
+    node = make_node(*flags(old, authority, tls_port=free_port(), tls_auth_clients="no")).start()
+
+    def shown() -> bytes | None:
+        with TlsResp(tls_port(node), authority.client()) as client:
+            return client.sock.getpeercert(binary_form=True)
+
+    def told() -> list[bytes]:
+        return node.call("CONFIG", "GET", "tls-*-file")
+
+    before, files = shown(), told()
+    for key in (other.key, "nowhere"):
+        words = ("tls-cert-file", str(new.cert), "tls-key-file", str(key))
+        assert node.call_error("CONFIG", "SET", *words).startswith("ERR tls-")
+    assert (shown(), told()) == (before, files)
+    words = ("tls-cert-file", str(new.cert), "TLS-KEY-FILE", str(new.key))
+    assert node.call("CONFIG", "SET", *words) == "OK"
+    assert shown() != before
+    assert str(new.key).encode() in told()
+
+
 WRONG = [
     (["--tls-port", "1234"], "tls-port needs tls-cert-file (and tls-key-file)"),
     (["--tls-cluster", "yes"], "tls-cluster needs tls-cert-file (and tls-key-file)"),

@@ -35,6 +35,11 @@ def test_line_is_short_however_large_the_command_is() -> None:
         (b"hello", b"HELLO 3", b"HELLO 3"),
         (b"config", b"config set RequirePass secret", b"config set RequirePass (redacted)"),
         (b"config", b"CONFIG SET hz 10", b"CONFIG SET hz 10"),
+        (
+            b"config",
+            b"CONFIG SET hz 10 requirepass secret",
+            b"CONFIG SET hz (redacted) (redacted) (redacted)",
+        ),
         (b"addjob", b"ADDJOB q secret 0", b"ADDJOB q secret 0"),
     ],
 )
