@@ -38,6 +38,13 @@ TEXTS = (
     ("latency", "doctor"),
     ("latency", "graph"),
 )
+# What errors say of a command that is called in another way than it is to be; its usage follows.
+MISCALLED = (
+    b"wrong number of arguments",
+    b"syntax error",
+    b"is not an integer",
+    b" subcommand or ",
+)
 # What people say by habit who come from Redis' lists -> what it is here (docs/from-redis.md).
 HABITS = {
     **dict.fromkeys(("lpush", "rpush"), "ADDJOB"),
@@ -144,9 +151,11 @@ def show(reply: Reply, style: Style, *, is_text: bool = False) -> int:
 
 
 def _suggest(reply: ErrorReply, name: str) -> None:
-    """After an unknown command: what may have been meant; without a password: where it is taken from."""
+    """After an error that says too little: where a password is taken from, the usage, or what may have been meant."""
     if reply.text.startswith(b"NOAUTH"):
         note(NO_PASSWORD_HINT)
+    if (called := USAGE.get(name.upper())) and any([part in reply.text for part in MISCALLED]):
+        note(f"Usage: {name.upper()} {called}".rstrip())
     if not reply.text.startswith(b"ERR unknown command"):
         return
     import difflib

@@ -13,7 +13,14 @@ import attrs
 import click
 from click.core import ParameterSource
 
-from disque.cli.connection import DEFAULT_PORT, Address, Connection, Target, parse_url
+from disque.cli.connection import (
+    DEFAULT_PORT,
+    NO_PASSWORD_HINT,
+    Address,
+    Connection,
+    Target,
+    parse_url,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -74,6 +81,8 @@ class Settings:
             found = attrs.evolve(found, password=password)
         if self.user is not None:
             found = attrs.evolve(found, user=self.user)
+        if self.user and not found.password:
+            raise click.UsageError(f"--user {self.user} without a password: {NO_PASSWORD_HINT}")
         return attrs.evolve(found, tls=self._tls(found.tls))
 
     @property
@@ -97,11 +106,15 @@ class Settings:
 
     def _tls(self, given: Tls | None) -> Tls | None:
         """TLS as the URL has it, with what single options say."""
+        said = {"ca": self.cacert, "cert": self.cert, "key": self.key}
         if given is None and not self.is_tls:
+            if self.is_insecure or any([path is not None for path in said.values()]):
+                raise click.UsageError(
+                    "options of TLS without TLS: say --tls, too, or disques:// in the URL"
+                )
             return None
         from disque.client.url import Tls
 
-        said = {"ca": self.cacert, "cert": self.cert, "key": self.key}
         changed: dict[str, Any] = {name: path for name, path in said.items() if path is not None}
         if self.is_insecure:
             changed["verify"] = False

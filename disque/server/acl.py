@@ -123,6 +123,8 @@ def parse_user(words: Sequence[str]) -> User:
             commands -= _commands(word[1:])
         elif word.startswith("~") and len(word) > 1:
             text = word[1:].encode("utf-8", "surrogateescape")
+            if b"*" in text[:-1]:
+                raise ValueError(f"{name}: a star stands at the end of a name only, got {word!r}")
             (prefixes if text.endswith(b"*") else names).append(text.removesuffix(b"*"))
         else:
             # It may be a password, as others' files have them

@@ -51,7 +51,7 @@ def load(arguments: Sequence[str], environment: Mapping[str, str]) -> Loaded:
     """
     config = Config()
     flags = list(arguments)
-    if flags and not flags[0].startswith("--"):
+    if flags and not flags[0].startswith("-"):
         path = Path(flags.pop(0)).resolve()
         config.config_file = str(path)
         read_file(config, path)

@@ -216,6 +216,8 @@ class Host:
         host = without_brackets(words[0])
         if not is_host(host):
             raise ValueError("must be a host name or an address")
+        if host.count(":") == 1:
+            raise ValueError("must be a host name or an address alone, without a port")
         return host
 
     def show(self, value: str) -> str:

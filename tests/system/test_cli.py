@@ -47,7 +47,23 @@ def test_types_are_shown_if_asked_for(lone: Node, tool: Tool) -> None:
 def test_error_goes_to_standard_error_and_is_status_1(lone: Node, tool: Tool) -> None:
     done = tool(lone, "QLEN")
     assert (done.status, done.out) == (1, b"")
-    assert done.err == "(error) ERR wrong number of arguments for 'qlen' command\n"
+    assert done.err == (
+        "(error) ERR wrong number of arguments for 'qlen' command\nUsage: QLEN queue\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "usage"),
+    [
+        (["addjob", "q", "body", "PRIORITY", "9"], "Usage: ADDJOB queue body ms-timeout ["),
+        (["PAUSE", "q", "stop"], "Usage: PAUSE queue in|out|all|none|state"),
+        (["CLUSTER", "FORGETT", "x"], "Usage: CLUSTER INFO | NODES"),
+    ],
+)
+def test_a_command_that_is_called_wrongly_brings_its_usage(
+    lone: Node, tool: Tool, words: list[str], usage: str
+) -> None:
+    assert usage in tool(lone, *words).err
 
 
 @pytest.mark.parametrize(

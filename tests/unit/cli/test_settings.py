@@ -57,6 +57,19 @@ def test_client_gets_the_same_with_the_options_of_the_url() -> None:
         Settings(socket="/run/x").endpoint()
 
 
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [
+        (Settings(cacert="ca.pem"), "options of TLS without TLS: say --tls"),
+        (Settings(is_insecure=True, url="disque://h"), "options of TLS without TLS: say --tls"),
+        (Settings(user="ann"), "--user ann without a password: the password is taken from"),
+    ],
+)
+def test_what_would_say_nothing_is_refused(settings: Settings, complaint: str) -> None:
+    with pytest.raises(click.UsageError, match=complaint):
+        settings.target({})
+
+
 @pytest.mark.parametrize("text", ["abc", "0", "65536"])
 def test_what_is_no_port_is_told_as_such(text: str) -> None:
     with pytest.raises(click.BadParameter, match=f"a port is 1 to 65535, got '{text}'"):

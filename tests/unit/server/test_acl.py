@@ -92,6 +92,10 @@ def test_who_is_off_needs_no_password() -> None:
         (["worker", "on", SHA, "+@nosuch"], "has no category '@nosuch', only @all @client"),
         (["worker", "on", SHA, "getjob"], "worker: must be NAME on|off [^']*$"),
         (["worker", "on", ">password"], "worker: must be NAME on|off [^']*$"),
+        (
+            ["worker", "on", SHA, "~*mail"],
+            r"worker: a star stands at the end of a name only, got '~\*mail'",
+        ),
         (["worker", "on", SHA, "~"], "worker: must be NAME on|off [^']*$"),
     ],
 )

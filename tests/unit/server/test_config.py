@@ -170,6 +170,7 @@ def test_flags_take_values_up_to_the_next_flag() -> None:
         (["--rename-command", "a", "b"], "--rename-command: rename-command can only stand in the file"),
         (["--requirepass", "x" * 513], "--requirepass: requirepass must have 0 to 512 bytes"),
         (["--cluster-secret", "x" * 513], "--cluster-secret: cluster-secret must have 0 to 512 bytes"),
+        (["-p", "7711"], "unexpected argument '-p'; a directive is --NAME VALUE"),
         (["--hz=1", "stray"], "unexpected argument 'stray'; a directive is --NAME VALUE"),
         (["--appendfilename", "a/b"],
          "--appendfilename: appendfilename must be the name of a file, without a folder, got 'a/b'"),
@@ -276,14 +277,14 @@ def test_address_to_announce_may_stand_in_brackets() -> None:
     assert load(["--cluster-announce-host", "[::1]"], {}).config.cluster_announce_host == "::1"
 
 
-@pytest.mark.parametrize("host", ["a b", "a,b", "käse", "x" * 256, "a/b", "[::1]:7711"])
+@pytest.mark.parametrize("host", ["a b", "a,b", "käse", "x" * 256, "a/b", "[::1]:7711", "a:1"])
 def test_what_no_peer_would_take_for_a_host_is_refused(host: str) -> None:
     config = Config()
     with pytest.raises(CommandError, match="Invalid argument"):
         config.set("cluster-announce-host", host)
     with pytest.raises(ConfigError, match="must be a host name or an address"):
         load(["--cluster-announce-host", host], {})
-    if host[0] != "[" and " " not in host:
+    if host[0] != "[" and " " not in host and ":" not in host:
         with pytest.raises(ConfigError, match="cluster-join must be host"):
             load([f"--cluster-join={host}:7711"], {})
 
