@@ -35,6 +35,7 @@ from disque.core.ending import (
 from disque.core.job import DONE, Job, Reason
 from disque.core.jobid import JobId, is_made_by, is_retried
 from disque.core.jobqueue import place_of
+from disque.core.listing import listed
 from disque.core.ready import ClientId
 from disque.core.state import (
     Inquiry,
@@ -166,7 +167,7 @@ def purge_step(state: State, purge: Purge) -> None:
     if left and purge.ids is None:
         left -= _purge_queued(state, purge, left)
         if left:
-            purge.ids = list(state.jobs) if _has_live(state, purge.queue) else []
+            purge.ids = listed(state.jobs) if _has_live(state, purge.queue) else []
     if left and purge.ids:
         _purge_others(state, purge, left)
         if not _has_live(state, purge.queue):

@@ -4,7 +4,7 @@ A near heap and far buckets, a two-level timing wheel (Varghese and Lauck, 1987)
 (expiry in a day) and cancelled long before: those lie in buckets of about eight seconds, where booking and cancelling
 take constant time and leave nothing behind. A bucket moves into the heap when its time comes, a large one in bounded
 steps, during which what isn't there yet may wake late; only there may a cancelled entry linger, at most for the length
-of a bucket.
+of a bucket. Those are thrown out in bounded steps, too: a hundred thousand that were booked anew may lie in a row.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from disque.core.sleeper import UNBOOKED, Sleeper
 
 _BUCKET_BITS = 13  # 8,192 ms
 _STEP = 5_000  # bookings that move into the heap at a time: some ms
+_CANCELLED_STEP = 1_000  # cancelled ones that leave it between two calls of `next_at`: about one ms
 
 
 class Agenda:
@@ -26,6 +27,7 @@ class Agenda:
         self._far: dict[int, dict[Sleeper, None]] = {}
         self._far_heap: list[int] = []  # numbers of the buckets that exist
         self._stepped_at = -1  # ms; when buckets were last opened
+        self._cancelled_left = _CANCELLED_STEP
         self._count = 0  # makes heap entries unique, in order of booking
 
     def book(self, item: Sleeper, at: int) -> None:
@@ -59,7 +61,11 @@ class Agenda:
             item.wake_at = UNBOOKED
 
     def next_at(self) -> int | None:
-        """ms of the first booking, None if there is none; for a far one the start of its bucket, which is earlier."""
+        """ms of the first booking, None if there is none.
+
+        May be earlier: the start of a far one's bucket, or the time of a cancelled one.
+        """
+        self._cancelled_left = _CANCELLED_STEP
         while self._far_heap and not self._far[self._far_heap[0]]:
             del self._far[heapq.heappop(self._far_heap)]
         near_at = self._near_at()
@@ -69,12 +75,14 @@ class Agenda:
         return far_at if near_at is None else min(near_at, far_at)
 
     def _near_at(self) -> int | None:
-        while self._near and self._near[0][2].wake_at != self._near[0][0]:
-            heapq.heappop(self._near)  # cancelled or booked anew
-        return self._near[0][0] if self._near else None
+        near = self._near
+        while near and near[0][2].wake_at != near[0][0] and self._cancelled_left:
+            self._cancelled_left -= 1
+            heapq.heappop(near)  # cancelled or booked anew
+        return near[0][0] if near else None
 
     def pop_due(self, now_ms: int) -> Sleeper | None:
-        """The next item whose time has come, its booking removed; None if nothing is due, or not in the heap yet.
+        """The next item whose time has come, its booking removed; None if nothing is due, or not found yet.
 
         In the latter case `next_at` has passed: whoever calls again then, as for any time, misses nothing.
         """
@@ -86,6 +94,8 @@ class Agenda:
         if at is None or at > now_ms:
             return None
         _, _, item = heapq.heappop(self._near)
+        if item.wake_at != at:
+            return None
         item.wake_at = UNBOOKED
         return item
 

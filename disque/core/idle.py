@@ -7,6 +7,7 @@ import attrs
 from disque.core import memory
 from disque.core.delivery import free, is_unused
 from disque.core.jobqueue import JobQueue
+from disque.core.listing import listed
 from disque.core.sleeper import Sleeper
 from disque.core.state import State, wake
 
@@ -22,7 +23,7 @@ def queue_sweep_due(state: State, sweep: QueueSweep) -> None:
     """One bounded step of a look at all queues, or the next look."""
     limits, now = state.limits, state.now_ms
     if not sweep.names:
-        sweep.names = list(state.queues)
+        sweep.names = listed(state.queues)
     for name in sweep.names[-limits.queue_sweep_count :]:
         queue = state.queues.get(name)
         if queue is not None and _is_idle(state, queue):

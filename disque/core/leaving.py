@@ -13,6 +13,7 @@ from disque.core.acks import leave_copy
 from disque.core.copies import add_holders, facts_of, remove, set_ack, tell_others
 from disque.core.federation import give_copy
 from disque.core.job import Job, JobState, Role
+from disque.core.listing import listed
 from disque.core.moves import can_move_to, move_out, open_move
 from disque.core.passes import Leaver
 from disque.core.state import State, is_counted, record, salted, send, wake
@@ -51,7 +52,7 @@ def is_safe_to_stop(state: State) -> bool:
 def leaver_due(state: State, leaver: Leaver) -> None:
     """One bounded step of a pass over all jobs."""
     if not leaver.ids:
-        leaver.ids = list(state.jobs)
+        leaver.ids = listed(state.jobs)
     for _ in range(min(_STEP_JOBS, len(leaver.ids))):
         job = state.jobs.get(leaver.ids.pop())
         if job is not None and leaver.asked.get(job.id, -_AGAIN_MS) + _AGAIN_MS <= state.now_ms:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from disque.core.copies import copy_record, end_record, page_out
 from disque.core.job import Job, JobState, Paged
 from disque.core.jobid import JobId
+from disque.core.listing import listed
 from disque.core.memory import is_paging, is_worth_paging
 from disque.core.passes import Pager
 from disque.core.ready import Record
@@ -42,7 +43,7 @@ def placed(state: State, id_: JobId, segment: int, offset: int, size: int) -> No
 def page_all(state: State) -> None:
     """Memory has become tight by a new limit: bodies that were stored long ago are stored again, and leave."""
     if state.is_logged and not state.pager.ids:
-        state.pager.ids = list(state.jobs)
+        state.pager.ids = listed(state.jobs)
         wake(state, state.pager, state.now_ms)
 
 
@@ -129,7 +130,7 @@ def node_records(state: State) -> list[Record]:
 
 def logged_ids(state: State) -> Iterator[JobId]:
     """Every id of which a fresh log must speak; a snapshot, safe while the state changes."""
-    return iter([*state.jobs, *state.quarantine, *state.tombstones, *state.long_tombstones])
+    return iter(listed(state.jobs, state.quarantine, state.tombstones, state.long_tombstones))
 
 
 def live_bytes(state: State) -> int:

@@ -11,6 +11,8 @@ from cluster.nodeid import NodeId
 from disque.core.jobid import JobId
 from disque.core.sleeper import Sleeper
 
+SEEN_SETS = 64
+
 
 @attrs.define(eq=False)
 class Trash(Sleeper):
@@ -42,14 +44,14 @@ class Walk(Sleeper):
     """A walk over the jobs shared with one peer, a batch at a time (B4.4)."""
 
     peer: NodeId
-    ids: list[JobId]
-    ends: int  # how many of them, first, were done entries
+    # What is to be looked at, ends first; None: looked up when it begins
+    ids: list[JobId] | None = None
+    ends: int = 0  # how many of them, first, were done entries
     position: int = 0
     batch_end: int = 0  # position after the batch under way
     seq: int = 0  # of the batch under way, 0: none
+    has_begun: bool = False
     is_due_again: bool = False  # asked for once more while under way
-    # asked for once more before it began: what is to be said is looked up when it does
-    is_stale: bool = False
 
 
 @attrs.define(eq=False)
@@ -99,4 +101,5 @@ class Scan:
     kind: str
     names: list[bytes] | list[JobId]
     doubles_from: int  # position behind which names may stand that stood before
-    seen: set[bytes] = attrs.Factory(set)  # of those before it, if any stand behind
+    # Of those before it, if any stand behind, by hash: one set of a million would grow in one go
+    seen: list[set[bytes]] = attrs.Factory(lambda: [set() for _ in range(SEEN_SETS)])

@@ -13,6 +13,7 @@ from disque.core import messages as msg
 from disque.core.copies import add_holders, body_size, facts_of
 from disque.core.job import Job, JobState
 from disque.core.jobid import JobId
+from disque.core.listing import listed
 from disque.core.passes import Repairer
 from disque.core.state import Repair, State, is_counted, members_of, salted, send, wake
 from disque.core.willing import is_willing
@@ -74,7 +75,11 @@ def repairer_due(state: State, repairer: Repairer) -> None:
     if not repairer.ids:
         if repairer.times and min(repairer.times) <= now:
             repairer.times = [time for time in repairer.times if time > now]
-            repairer.ids = list(state.jobs)
+            repairer.ids = listed(state.jobs)
+            if len(repairer.ids) > _SCAN_MAX:
+                state.fired = state.limits.wakeups_a_turn  # to list a million takes a turn
+                wake(state, repairer, now)
+                return
         else:
             _wake_repairer(state, repairer)
             return

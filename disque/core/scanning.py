@@ -6,7 +6,7 @@ snapshots of unfinished scans are few and bounded; one that was dropped starts a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 
 from cluster.nodeid import NodeId
@@ -19,7 +19,8 @@ from disque.core.introspection import PAUSE_NAMES, queue_fields, shown, state_na
 from disque.core.job import Job, Role
 from disque.core.jobid import JobId
 from disque.core.jobqueue import PAUSE_IN, PAUSE_OUT, JobQueue
-from disque.core.passes import Scan
+from disque.core.listing import listed
+from disque.core.passes import SEEN_SETS, Scan
 from disque.core.ready import ClientId, Reply, Status
 from disque.core.state import State, is_name, record, reply, send
 
@@ -58,12 +59,11 @@ def queue_scan(state: State, client: ClientId, command: cmd.QScan) -> None:
         return queue_fields(name, [status_of(state, name)]) if command.is_full else name
 
     def snapshot() -> Scan:
-        names = list(state.queues)
-        scan = Scan(kind, names, len(names))
+        sources: list[Iterable[bytes]] = [state.queues]
         if command.is_full and not (command.length_min or command.import_rate_min):
             # And those whose jobs are all delivered or delayed, or copies of what another node queues
-            names += state.tallies
-        return scan
+            sources.append(state.tallies)
+        return Scan(kind, listed(*sources), len(state.queues))
 
     kind = "queues in full" if command.is_full else "queues"
     _scan(state, client, kind, command.cursor, command.count, snapshot, shown_queue, lambda _: 0)
@@ -100,7 +100,7 @@ def job_scan(state: State, client: ClientId, command: cmd.JScan) -> None:
         return body_size(state.jobs[JobId(name)]) if command.is_full else 0
 
     def snapshot() -> Scan:
-        return Scan("jobs", list(state.jobs), len(state.jobs))
+        return Scan("jobs", listed(state.jobs), len(state.jobs))
 
     _scan(state, client, "jobs", command.cursor, command.count, snapshot, shown_job, size_of)
 
@@ -149,9 +149,11 @@ def _is_double(scan: Scan, position: int) -> bool:
     """True if the name stood at an earlier position; to look for all of them at the start would take long."""
     if scan.doubles_from == len(scan.names):
         return False
+    name = scan.names[position]
+    seen = scan.seen[hash(name) % SEEN_SETS]
     if position >= scan.doubles_from:
-        return scan.names[position] in scan.seen
-    scan.seen.add(scan.names[position])
+        return name in seen
+    seen.add(name)
     return False
 
 

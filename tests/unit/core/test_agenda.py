@@ -166,3 +166,26 @@ def test_a_large_bucket_opens_in_bounded_steps_and_nothing_is_lost_meanwhile() -
         assert sorted(map(id, woken)) == sorted(map(id, expected))
         woken.clear()
     assert agenda.next_at() is None
+
+
+def test_timers_that_were_booked_anew_are_thrown_out_in_bounded_steps_and_none_is_lost() -> None:
+    agenda = Agenda()
+    agenda.pop_due(START)
+    items = [Item(n) for n in range(12_000)]
+    for item in items:
+        agenda.book(item, START + 5)
+    last = Item(-1)
+    agenda.book(last, START + 5)
+    for item in items:
+        agenda.book(item, START + 6)
+    woken: list[Sleeper] = []
+    now, looks = START + 5, 0
+    while (at := agenda.next_at()) is not None and at <= START + 6:
+        now = max(now, at)
+        before = len(agenda._near)
+        item = agenda.pop_due(now)
+        assert before - len(agenda._near) <= 1_001
+        woken += [] if item is None else [item]
+        looks += 1
+    assert woken == [last, *items]
+    assert looks <= len(woken) + 13

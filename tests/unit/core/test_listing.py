@@ -1,0 +1,26 @@
+"""Listings: what was there, in order, and no burden to the collector of garbage."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+
+from disque.core.listing import LONG, listed
+
+
+def test_what_is_listed_may_go_meanwhile() -> None:
+    first, second = {b"a": 1, b"b": 2}, [b"c"]
+    found = listed(first, second)
+    first.clear()
+    assert found == [b"a", b"b", b"c"]
+
+
+@pytest.mark.parametrize("count", [10, LONG + 1])
+def test_the_collector_doesnt_look_at_a_long_listing(count: int) -> None:
+    found = listed(dict.fromkeys(range(count)))
+    try:
+        is_watched = any(each is found for each in gc.get_objects())
+        assert is_watched == (count <= LONG)
+    finally:
+        gc.unfreeze()
