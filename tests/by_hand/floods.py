@@ -75,7 +75,8 @@ def main() -> int:
         own = Authority(Path(folder)).issue("node")
         said = {
             "maxclients": 11_000,
-            "queue-max-idle": 2,
+            # Longer than all names take: each round has as many at a time
+            "queue-max-idle": 30,
             "tls-cert-file": own.cert,
             "tls-key-file": own.key,
             "tls-auth-clients": "no",

@@ -7,6 +7,7 @@ has nothing else to do. Of two nodes, so that there is somebody to heal with; ea
 from __future__ import annotations
 
 import argparse
+import resource
 import sys
 import tempfile
 import time
@@ -24,6 +25,9 @@ PATIENCE_S = 600.0
 PING_MS_MAX = 50.0
 HEALED = 100_000
 CHURNED = 300_000  # enough for the collector to look at everything
+LISTENERS = 10_000
+FILES = 12_000
+QUEUES = 990_000  # there are others, and a limit
 
 
 def main() -> int:
@@ -32,9 +36,14 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=1_000_000)
     parser.add_argument("--only", default="", help="rows whose name has this")
     options = parser.parse_args()
+    resource.setrlimit(
+        resource.RLIMIT_NOFILE, (FILES, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
+    )
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / "disque.conf"
-        config.write_text("maxmemory 0\nslowlog-log-slower-than -1\nappendonly yes\n")
+        config.write_text(
+            "maxclients 11000\nmaxmemory 0\nslowlog-log-slower-than -1\nappendonly yes\n"
+        )
         cluster = Cluster(Path(folder), 2, "--cluster-node-timeout", "5000")
         for node in cluster.nodes:
             use_file(node, config)
@@ -83,6 +92,8 @@ def measure(cluster: Cluster, count: int, only: str) -> int:
         "compaction": lambda: compact(node),
         "churn (collector)": lambda: churn(node),
         f"heal of {HEALED}": lambda: heal(node, peer),
+        f"PUBLISH to {LISTENERS}": lambda: publish(node),
+        "QSCAN REPLY all": lambda: scan_queues(node),
         "QPURGE": command("QPURGE", "q0"),
         "DEBUG FLUSHALL": command("DEBUG", "FLUSHALL"),
     }
@@ -158,6 +169,24 @@ def heal(node: Node, peer: Node) -> None:
     )
     # the walk's pace
     time.sleep(10)
+
+
+def publish(node: Node) -> None:
+    """Many hear each message."""
+    said = command_bytes("SUBSCRIBE", "news")
+    with floods.connections(node.port, LISTENERS, said), node.connect() as client:
+        wait_until("all hear", lambda: client.call("PUBLISH", "news", "?") == LISTENERS)
+        for _ in range(10):
+            client.call("PUBLISH", "news", bytes(1_000))
+            time.sleep(0.5)
+
+
+def scan_queues(node: Node) -> None:
+    """All is told of each of very many queues."""
+    floods.queue_names(node, QUEUES)
+    with node.connect() as client:
+        client.sock.settimeout(PATIENCE_S)
+        client.call("QSCAN", "BUSYLOOP", "REPLY", "all")
 
 
 if __name__ == "__main__":
