@@ -2,9 +2,11 @@
 
 A near heap and far buckets, a two-level timing wheel (Varghese and Lauck, 1987). Most timers of a job queue are far off
 (expiry in a day) and cancelled long before: those lie in buckets of about eight seconds, where booking and cancelling
-take constant time and leave nothing behind. A bucket moves into the heap when its time comes, a large one in bounded
-steps, during which what isn't there yet may wake late; only there may a cancelled entry linger, at most for the length
-of a bucket. Those are thrown out in bounded steps, too: a hundred thousand that were booked anew may lie in a row.
+take constant time and leave nothing behind: a bucket is a list through the items themselves, since a dict of a million
+is looked up in memory that no cache has, and grows in long pauses. A bucket moves into the heap when its time comes, a
+large one in bounded steps, during which what isn't there yet may wake late; only there may a cancelled entry linger, at
+most for the length of a bucket. Those are thrown out in bounded steps, too: a hundred thousand that were booked anew may
+lie in a row.
 """
 
 from __future__ import annotations
@@ -18,13 +20,39 @@ _STEP = 5_000  # bookings that move into the heap at a time: some ms
 _CANCELLED_STEP = 1_000  # cancelled ones that leave it between two calls of `next_at`: about one ms
 
 
+class _Bucket:
+    """Items in the order in which they were booked."""
+
+    __slots__ = ("first", "last")
+
+    def __init__(self) -> None:
+        self.first: Sleeper | None = None
+        self.last: Sleeper | None = None
+
+    def remove(self, item: Sleeper) -> None:
+        """Take an item out; nothing if it isn't here, but has moved into the heap."""
+        ahead, behind = item.ahead, item.behind
+        if ahead is not None:
+            ahead.behind = behind
+            item.ahead = None
+        elif self.first is item:
+            self.first = behind
+        else:
+            return
+        if behind is None:
+            self.last = ahead
+        else:
+            behind.ahead = ahead
+            item.behind = None
+
+
 class Agenda:
     """Timers in ms. An item has at most one booking; booking again replaces it."""
 
     def __init__(self) -> None:
         self._near: list[tuple[int, int, Sleeper]] = []
         self._near_until = 0  # bookings in buckets below this number go to the heap
-        self._far: dict[int, dict[Sleeper, None]] = {}
+        self._far: dict[int, _Bucket] = {}
         self._far_heap: list[int] = []  # numbers of the buckets that exist
         self._stepped_at = -1  # ms; when buckets were last opened
         self._cancelled_left = _CANCELLED_STEP
@@ -37,8 +65,8 @@ class Agenda:
             return
         if before != UNBOOKED:
             items = self._far.get(before >> _BUCKET_BITS)
-            if items is not None and item in items:
-                del items[item]
+            if items is not None:
+                items.remove(item)
         item.wake_at = at
         bucket = at >> _BUCKET_BITS
         if bucket < self._near_until:
@@ -47,17 +75,23 @@ class Agenda:
             return
         items = self._far.get(bucket)
         if items is None:
-            items = self._far[bucket] = {}
+            items = self._far[bucket] = _Bucket()
             heapq.heappush(self._far_heap, bucket)
-        items[item] = None
+        last = items.last
+        if last is None:
+            items.first = item
+        else:
+            last.behind = item
+            item.ahead = last
+        items.last = item
 
     def cancel(self, item: Sleeper) -> None:
         """Forget the booking of `item`, if it has one."""
         before = item.wake_at
         if before != UNBOOKED:
             items = self._far.get(before >> _BUCKET_BITS)
-            if items is not None and item in items:
-                del items[item]
+            if items is not None:
+                items.remove(item)
             item.wake_at = UNBOOKED
 
     def next_at(self) -> int | None:
@@ -66,7 +100,7 @@ class Agenda:
         May be earlier: the start of a far one's bucket, or the time of a cancelled one.
         """
         self._cancelled_left = _CANCELLED_STEP
-        while self._far_heap and not self._far[self._far_heap[0]]:
+        while self._far_heap and self._far[self._far_heap[0]].first is None:
             del self._far[heapq.heappop(self._far_heap)]
         near_at = self._near_at()
         if not self._far_heap:
@@ -105,10 +139,13 @@ class Agenda:
         left = _STEP
         while left > 0 and self._far_heap and self._far_heap[0] <= now_bucket:
             items = self._far[self._far_heap[0]]
-            moved = [items.popitem()[0] for _ in range(min(left, len(items)))]
+            moved: list[Sleeper] = []
+            while len(moved) < left and (last := items.last) is not None:
+                items.remove(last)
+                moved.append(last)
             left -= max(1, len(moved))
             for item in reversed(moved):
                 self._count += 1
                 heapq.heappush(self._near, (item.wake_at, self._count, item))
-            if not items:
+            if items.first is None:
                 del self._far[heapq.heappop(self._far_heap)]

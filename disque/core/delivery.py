@@ -193,7 +193,8 @@ def dispatch(state: State, job: Job, *, with_counters: bool) -> Delivery:
     """Hand a queued job out: count it, lease it, tell the other holders if they must know (B1.1)."""
     body = job.body
     assert body is not None, f"{job.id!r} is queued without a body"
-    spec, own = job.live_spec, state.self_id
+    spec, own = job.spec, state.self_id
+    assert spec is not None, f"{job.id!r} is a bare done entry"
     queue = take_out(state, job, _DISPATCH)
     queue.jobs_out += 1
     queue.accessed_at = state.now_ms
