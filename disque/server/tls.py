@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 HANDSHAKE_S = 10.0
 HANDSHAKES_MAX = 500  # at a time; the oldest go
 RECORD_BYTES = 16 << 10  # what a record of TLS holds at most
+RECORDS_A_READ = 256  # decrypted before others have their turn: one may hold a single byte
 SENT_AT_ONCE_BYTES = 1 << 20  # encrypted before others have their turn
 _VERIFY = {"yes": ssl.CERT_REQUIRED, "optional": ssl.CERT_OPTIONAL, "no": ssl.CERT_NONE}
 
@@ -55,7 +56,7 @@ class TlsSocket(ssl.SSLSocket):
         """
         parts: list[bytes] = []
         size = 0
-        while size < buflen or self.pending():
+        while (size < buflen and len(parts) < RECORDS_A_READ) or self.pending():
             try:
                 part = super().recv(max(buflen - size, RECORD_BYTES), flags)
             except (ssl.SSLWantReadError, ssl.SSLWantWriteError, BlockingIOError):

@@ -11,7 +11,7 @@ import pytest
 import trio
 import trio.testing
 
-from disque.server.tls import RECORD_BYTES, TlsSocket
+from disque.server.tls import RECORD_BYTES, RECORDS_A_READ, TlsSocket
 from tests.certificates import Authority
 from tests.unit.server.world import SOON_S, World, running, tcp_pair
 
@@ -104,6 +104,23 @@ async def test_the_end_of_the_stream_is_seen_though_it_came_with_a_command(
         await peer.flush()
         await peer.expect(b"+PONG\r\n")
         await peer.expect_end()
+
+
+async def test_records_of_a_byte_are_read_so_many_at_a_time(contexts: Contexts) -> None:
+    async with running() as world:
+        secured, peer = await connect(world, contexts)
+        said = bytes(range(250)) * 8
+        for byte in said:
+            peer.tls.write(bytes((byte,)))
+        await peer.flush()
+        sizes, heard = [], b""
+        while len(heard) < len(said):
+            await trio.lowlevel.wait_readable(secured)
+            heard += (data := secured.recv(64 << 10))
+            sizes.append(len(data))
+        assert heard == said
+        assert max(sizes) <= RECORDS_A_READ
+        secured.close()
 
 
 async def test_who_still_sends_when_its_connection_is_closed_isnt_reset(contexts: Contexts) -> None:
