@@ -7,7 +7,6 @@ pace whatever the number of connections; those who are in already aren't disturb
 
 from __future__ import annotations
 
-import socket
 from hashlib import sha256
 from hmac import compare_digest
 from typing import TYPE_CHECKING
@@ -17,7 +16,7 @@ import trio
 
 from disque.errors import CommandError
 from disque.server.acl import DEFAULT, DEFAULT_NAME, User
-from disque.server.addresses import packed
+from disque.server.addresses import place_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,7 +67,7 @@ class Access:
         """
         if not self.needs_password and name not in self._config.user:
             raise CommandError(NOT_SET)
-        place = _place(host)
+        place = place_of(host) or "unix"
         self._check_pace(place)
         user = DEFAULT if name == DEFAULT_NAME else self._config.user.get(name, NOBODY)
         wanted = [self._default_digest()] if user is DEFAULT else user.digests
@@ -110,15 +109,3 @@ class Access:
             is_known = name == DEFAULT_NAME or name in self._config.user
             user = name if is_known else "(unknown)"
             self._events.event("warning", "wrong-password", host=host, user=user, count=tries.count)
-
-
-def _place(host: str) -> str:
-    """Where wrong passwords are counted together: an address, of IPv6 the network that one owner has (/64)."""
-    if not host:
-        return "unix"
-    raw = packed(host)
-    if raw is None:
-        return host
-    if len(raw) == 4:
-        return socket.inet_ntop(socket.AF_INET, raw)
-    return socket.inet_ntop(socket.AF_INET6, raw[:8] + bytes(8)) + "/64"

@@ -32,6 +32,16 @@ def is_loopback(host: str) -> bool:
     return raw[0] == 127 if len(raw) == 4 else raw == bytes(15) + b"\x01"
 
 
+def place_of(host: str) -> str:
+    """Of whom the same is counted together: an address, of IPv6 the network that one owner has (/64)."""
+    raw = packed(host)
+    if raw is None:
+        return host
+    if len(raw) == 4:
+        return socket.inet_ntop(socket.AF_INET, raw)
+    return socket.inet_ntop(socket.AF_INET6, raw[:8] + bytes(8)) + "/64"
+
+
 def join_host_port(host: str, port: int | str) -> str:
     """`host:port`, IPv6 bracketed."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

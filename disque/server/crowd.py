@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from disque.resp.decoder import BULK_BYTES_MAX, MULTIBULK_COUNT_MAX, Decoder
+from disque.server.addresses import place_of
 from disque.server.connection import OPEN_ADDS_MAX, OUT_CAP_BYTES
 from disque.server.shelf import Shelf
 
@@ -80,7 +81,11 @@ class Crowd:
             return "DENIED", DENIED_PLAIN
         if self._count >= limits.clients_max:
             return "ERR", "max number of clients reached"
-        if host and limits.per_address_max and self._of_address[host] >= limits.per_address_max:
+        if (
+            host
+            and limits.per_address_max
+            and self._of_address[place_of(host)] >= limits.per_address_max
+        ):
             self._figures.clients_per_address_refused += 1
             return "ERR", "max number of clients of one address reached"
         return None
@@ -88,7 +93,7 @@ class Crowd:
     def add(self, client: Client, now_ms: int) -> None:
         """One more is served."""
         self._count += 1
-        self._of_address[client.host] += 1
+        self._of_address[place_of(client.host)] += 1
         client.shelf = self.shelf
         self.limit(client)
         if self.limits.needs_password:
@@ -98,9 +103,10 @@ class Crowd:
         """One that was added is served no longer."""
         self._count -= 1
         self._strangers.pop(client.id, None)
-        self._of_address[client.host] -= 1
-        if not self._of_address[client.host]:
-            del self._of_address[client.host]
+        place = place_of(client.host)
+        self._of_address[place] -= 1
+        if not self._of_address[place]:
+            del self._of_address[place]
         if client.is_over:
             self._figures.clients_dropped_output += 1
             self._tell_dropped(client, f"more than {client.out_limit_bytes} bytes unread")

@@ -106,6 +106,19 @@ async def test_connections_of_one_address_end_at_the_limit() -> None:
         assert world.clients._figures.clients_per_address_refused == 1
 
 
+async def test_of_ipv6_a_network_of_one_owner_counts_as_an_address() -> None:
+    async with running() as world:
+        world.config.clients_per_address_max = 1
+        world.config.protected_mode = False
+        world.settings.apply("clients-per-address-max")
+        first = world.connect(("2001:db8::1", 1, 0, 0))
+        refused = b"-ERR max number of clients of one address reached\r\n"
+        await world.connect(("2001:db8::2", 1, 0, 0)).expect(refused)
+        other = world.connect(("2001:db8:0:1::1", 1, 0, 0))
+        for each in (first, other):
+            await each.ask(b"PING\r\n", b"+PONG\r\n")
+
+
 async def test_tls_only_serves_plain_connections_of_this_machine_alone() -> None:
     async with running() as world:
         world.config.tls_only, world.config.protected_mode = True, False
