@@ -5,8 +5,8 @@ A near heap and far buckets, a two-level timing wheel (Varghese and Lauck, 1987)
 take constant time and leave nothing behind: a bucket is a list through the items themselves, since a dict of a million
 is looked up in memory that no cache has, and grows in long pauses. A bucket moves into the heap when its time comes, a
 large one in bounded steps, during which what isn't there yet may wake late; only there may a cancelled entry linger, at
-most for the length of a bucket. Those are thrown out in bounded steps, too: a hundred thousand that were booked anew may
-lie in a row.
+most for the length of a bucket. Those are thrown out in bounded steps, too: a hundred thousand that were booked anew
+may lie in a row.
 """
 
 from __future__ import annotations
