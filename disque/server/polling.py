@@ -1,15 +1,16 @@
 """Poller and Pusher: one task that reads for all clients, and one that writes what they didn't take at once.
 
 A task a client that waits for its socket costs two passes of the scheduler and a registration a command. Here all
-sockets lie in one selector of our own, whose file descriptor is the one thing that trio waits for; what has come is
+sockets lie in one epoll of our own, whose file descriptor is the one thing that trio waits for; what has come is
 read and run in a row, and the turn loop sees it as one input: one look at the broker, one write a client.
 """
 
 from __future__ import annotations
 
+import select
 import selectors
 import time
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -24,35 +25,78 @@ ROW_S = 0.01  # the same in time
 PUSHES_A_PASS = 16  # sockets that have room again and are written to, likewise
 
 
+class OtherPoll:
+    """As much of epoll as is needed here, for systems without it."""
+
+    def __init__(self, selector: selectors.DefaultSelector) -> None:
+        self._selector = selector
+
+    def fileno(self) -> int:
+        """Of the selector itself."""
+        return self._selector.fileno()
+
+    def register(self, file: int, events: int) -> None:
+        """Look at a file from now on."""
+        is_read = events == select.POLLIN
+        self._selector.register(file, selectors.EVENT_READ if is_read else selectors.EVENT_WRITE)
+
+    def unregister(self, file: int) -> None:
+        """Look at it no more."""
+        self._selector.unregister(file)
+
+    def poll(self, timeout_s: float, _count_max: int) -> list[tuple[int, int]]:
+        """Files that are ready, and for what."""
+        return [(key.fd, events) for key, events in self._selector.select(timeout_s)]
+
+    def close(self) -> None:
+        """Give the selector back."""
+        self._selector.close()
+
+
+def new_poll() -> select.epoll | OtherPoll:
+    """What this system has."""
+    return select.epoll() if hasattr(select, "epoll") else OtherPoll(selectors.DefaultSelector())
+
+
 class _Sockets:
-    """Sockets of clients in one selector, whose file descriptor is what trio waits for."""
+    """Sockets of clients in one epoll, whose file descriptor is what trio waits for."""
 
     def __init__(self, events: int) -> None:
-        self._events = events  # of selectors
-        self._selector = selectors.DefaultSelector()
-        self._watched: dict[Client, None] = {}
+        self._events = events  # of select.poll
+        self._poll = new_poll()
+        self._watched: dict[Client, int] = {}
+        self._by_file: dict[int, Client] = {}
         self._has_ended = False
 
     def watch(self, client: Client) -> None:
         """Wait for its socket from now on; nothing if that is so already, or if the server ends."""
         if client not in self._watched and not self._has_ended:
-            self._selector.register(client.sock, self._events, client)
-            self._watched[client] = None
+            file = client.sock.fileno()
+            self._poll.register(file, self._events)
+            self._watched[client] = file
+            self._by_file[file] = client
 
     def unwatch(self, client: Client) -> None:
         """Wait for it no more, for instance before its socket closes; nothing if that is so already."""
-        if client in self._watched:
-            del self._watched[client]
-            self._selector.unregister(client.sock)
+        file = self._watched.pop(client, None)
+        if file is not None:
+            del self._by_file[file]
+            self._poll.unregister(file)
+
+    def _ready(self) -> list[Client]:
+        """Whose socket is ready now."""
+        found = self._poll.poll(0, len(self._watched) or 1)
+        return [self._by_file[file] for file, _ in found]
 
     async def _wait(self) -> None:
         """Return when a socket is ready."""
-        await trio.lowlevel.wait_readable(cast("selectors.EpollSelector", self._selector))
+        await trio.lowlevel.wait_readable(self._poll)
 
     def _close(self) -> None:
         self._has_ended = True
         self._watched.clear()
-        self._selector.close()
+        self._by_file.clear()
+        self._poll.close()
 
 
 class Poller(_Sockets):
@@ -63,7 +107,7 @@ class Poller(_Sockets):
     """
 
     def __init__(self, turns: Turns, take_in: Callable[[Client], None]) -> None:
-        super().__init__(selectors.EVENT_READ)
+        super().__init__(select.POLLIN)
         self._turns = turns
         self._take_in = take_in
 
@@ -80,7 +124,7 @@ class Poller(_Sockets):
 
     def _fresh(self, late: dict[Client, None]) -> dict[Client, None]:
         """Who has something to be read and didn't a moment ago; if it is nobody, who is late."""
-        ready = {key.data: None for key, _ in self._selector.select(0)}
+        ready = dict.fromkeys(self._ready())
         if not late:
             return ready
         for client in list(late):
@@ -113,7 +157,7 @@ class Pusher(_Sockets):
     """
 
     def __init__(self, push: Callable[[Client], None]) -> None:
-        super().__init__(selectors.EVENT_WRITE)
+        super().__init__(select.POLLOUT)
         self._push = push
 
     async def run(self) -> None:
@@ -121,8 +165,7 @@ class Pusher(_Sockets):
         try:
             while True:
                 await self._wait()
-                for number, (key, _) in enumerate(self._selector.select(0), 1):
-                    client = key.data
+                for number, client in enumerate(self._ready(), 1):
                     # it may have ended while others had their turn
                     if client in self._watched:
                         self._push(client)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import selectors
 import socket
 from contextlib import ExitStack, contextmanager
 from types import SimpleNamespace
@@ -13,10 +14,18 @@ import pytest
 import trio
 
 from disque.server import polling
-from disque.server.polling import PUSHES_A_PASS, Poller, Pusher
+from disque.server.polling import PUSHES_A_PASS, OtherPoll, Poller, Pusher
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+
+@pytest.fixture(autouse=True, params=["epoll", "selector"])
+def either_poll(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What Linux has and what others have."""
+    if request.param == "selector":
+        made = lambda: OtherPoll(selectors.DefaultSelector())  # noqa: E731
+        monkeypatch.setattr(polling, "new_poll", made)
 
 
 @attrs.define(eq=False)
