@@ -330,6 +330,8 @@ class Decoder:
         """Take the commands at the head of `parts`; return the index of the first part left."""
         at, last, arguments_max = 0, len(parts) - 1, self._arguments_max
         is_odd = False
+        last_lengths: list[int] = []
+        headers: list[bytes] = []
         while len(commands) < count_max:
             count = _COUNTS.get(parts[at])
             if count is None or count > arguments_max:
@@ -340,10 +342,9 @@ class Decoder:
                 break
             arguments = parts[at + 2 : end : 2]
             lengths = list(map(len, arguments))
-            is_odd = (
-                parts[at + 1 : end : 2] != list(map(_header_of, lengths))
-                or max(lengths) > self._bulk_max
-            )
+            if lengths != last_lengths:
+                last_lengths, headers = lengths, list(map(_header_of, lengths))
+            is_odd = parts[at + 1 : end : 2] != headers or max(lengths) > self._bulk_max
             if is_odd:
                 break
             commands.append(arguments)
