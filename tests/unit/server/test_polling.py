@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-@pytest.fixture(autouse=True, params=["epoll", "selector"])
+@pytest.fixture(autouse=True, params=["epoll", pytest.param("selector", marks=pytest.mark.patches)])
 def either_poll(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """What Linux has and what others have."""
     if request.param == "selector":
