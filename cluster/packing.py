@@ -16,3 +16,9 @@ def pack(fields: object) -> bytes:
     if len(packed) > KEPT_BYTES_MAX:
         _packer = msgpack.Packer()
     return packed
+
+
+def pack_head(count: int) -> bytes:
+    """What begins an array of so many elements, each packed by itself."""
+    head: bytes = _packer.pack_array_header(count)
+    return head

@@ -13,37 +13,11 @@ from __future__ import annotations
 
 import heapq
 
-from disque.core.sleeper import UNBOOKED, Sleeper
+from disque.core.sleeper import UNBOOKED, Bucket, Sleeper
 
 _BUCKET_BITS = 13  # 8,192 ms
 _STEP = 5_000  # bookings that move into the heap at a time: some ms
 _CANCELLED_STEP = 1_000  # cancelled ones that leave it between two calls of `next_at`: about one ms
-
-
-class _Bucket:
-    """Items in the order in which they were booked."""
-
-    __slots__ = ("first", "last")
-
-    def __init__(self) -> None:
-        self.first: Sleeper | None = None
-        self.last: Sleeper | None = None
-
-    def remove(self, item: Sleeper) -> None:
-        """Take an item out; nothing if it isn't here, but has moved into the heap."""
-        ahead, behind = item.ahead, item.behind
-        if ahead is not None:
-            ahead.behind = behind
-            item.ahead = None
-        elif self.first is item:
-            self.first = behind
-        else:
-            return
-        if behind is None:
-            self.last = ahead
-        else:
-            behind.ahead = ahead
-            item.behind = None
 
 
 class Agenda:
@@ -52,7 +26,7 @@ class Agenda:
     def __init__(self) -> None:
         self._near: list[tuple[int, int, Sleeper]] = []
         self._near_until = 0  # bookings in buckets below this number go to the heap
-        self._far: dict[int, _Bucket] = {}
+        self._far: dict[int, Bucket] = {}
         self._far_heap: list[int] = []  # numbers of the buckets that exist
         self._stepped_at = -1  # ms; when buckets were last opened
         self._cancelled_left = _CANCELLED_STEP
@@ -60,13 +34,10 @@ class Agenda:
 
     def book(self, item: Sleeper, at: int) -> None:
         """Wake `item` at `at` ms, instead of whenever it was booked for."""
-        before = item.wake_at
-        if before == at:
+        if item.wake_at == at:
             return
-        if before != UNBOOKED:
-            items = self._far.get(before >> _BUCKET_BITS)
-            if items is not None:
-                items.remove(item)
+        if item.bucket is not None:
+            item.bucket.remove(item)
         item.wake_at = at
         bucket = at >> _BUCKET_BITS
         if bucket < self._near_until:
@@ -75,7 +46,7 @@ class Agenda:
             return
         items = self._far.get(bucket)
         if items is None:
-            items = self._far[bucket] = _Bucket()
+            items = self._far[bucket] = Bucket()
             heapq.heappush(self._far_heap, bucket)
         last = items.last
         if last is None:
@@ -84,15 +55,13 @@ class Agenda:
             last.behind = item
             item.ahead = last
         items.last = item
+        item.bucket = items
 
     def cancel(self, item: Sleeper) -> None:
         """Forget the booking of `item`, if it has one."""
-        before = item.wake_at
-        if before != UNBOOKED:
-            items = self._far.get(before >> _BUCKET_BITS)
-            if items is not None:
-                items.remove(item)
-            item.wake_at = UNBOOKED
+        if item.bucket is not None:
+            item.bucket.remove(item)
+        item.wake_at = UNBOOKED
 
     def next_at(self) -> int | None:
         """ms of the first booking, None if there is none.

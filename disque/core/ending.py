@@ -29,7 +29,7 @@ from disque.core.delivery import end_wait, finish_add
 from disque.core.job import DONE, MOVING, QUEUED, Event, Job, Reason
 from disque.core.jobid import JobId, is_endless, is_retried
 from disque.core.merge import heard, union
-from disque.core.sharing import intern_nodes
+from disque.core.sharing import intern_nodes, only_self
 from disque.core.state import (
     AddWait,
     State,
@@ -56,7 +56,7 @@ def finish(state: State, job: Job, reason: Reason) -> None:
     free_body(state, job)
     leave_pools(state, job.id)
     job.reason = reason
-    job.told = intern_nodes(state, (state.self_id,))
+    job.told = only_self(state)
     job.collect_round = 0
     state.undone[job.id] = job
     record_end(state, job)

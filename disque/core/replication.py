@@ -39,7 +39,7 @@ from disque.core.jobid import JobId, framed_job_id, job_id_frame
 from disque.core.memory import Pressure, pressure
 from disque.core.moves import can_move_to
 from disque.core.ready import ClientId, Status
-from disque.core.sharing import intern_nodes, shared_spec
+from disque.core.sharing import intern_nodes, only_self, shared_spec
 from disque.core.state import (
     AddWait,
     Mould,
@@ -81,7 +81,8 @@ def add_job(state: State, client: ClientId, command: cmd.AddJob) -> None:
         _add_elsewhere(state, client, command, job, aim)
         return
     targets = _pick(state, job, aim - 1) if aim > 1 else ()
-    job.holders = intern_nodes(state, (state.self_id, *targets))
+    nodes = intern_nodes(state, (state.self_id, *targets)) if targets else only_self(state)
+    job.holders = nodes
     claim_copy(state, job)
     is_waiting = aim > 1 and not command.is_async
     job.state = WAITING if is_waiting else ACTIVE

@@ -54,6 +54,7 @@ def come_back(state: State, view: ClusterView) -> Iterator[None]:
             state.agenda.cancel(peer.walk)
     state.peers.clear()
     state.self_id = new
+    state.own_nodes = ()
     state.mould = state.stored = state.own_claims = state.own_dispatch = None
     state.returning = Returning(state.now_ms)
     wake(state, state.returning, state.now_ms + _AGAIN_MS)

@@ -36,6 +36,13 @@ def intern_nodes(state: State, nodes: Iterable[NodeId]) -> tuple[NodeId, ...]:
     return _share(state.shared_nodes, key, key)
 
 
+def only_self(state: State) -> tuple[NodeId, ...]:
+    """This node alone: who holds most new jobs, and was told of most ends."""
+    if not state.own_nodes:
+        state.own_nodes = intern_nodes(state, (state.self_id,))
+    return state.own_nodes
+
+
 def shared_spec(state: State, key: SpecKey, headers: Mapping[bytes, bytes]) -> JobSpec:
     """The spec of these fields, shared by all jobs that have an equal one; one with headers is its job's own."""
     if not headers:

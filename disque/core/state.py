@@ -437,6 +437,7 @@ class State:
     stored: Stored | None = None
     mould: Mould | None = None  # of the newest job that was added here
     own_claims: Claims | None = None  # those of a job of which nobody but this node has a copy
+    own_nodes: tuple[NodeId, ...] = ()
     own_dispatch: Mapping[NodeId, int] | None = None  # that of a job handed out once, here
     first_facts: Facts | None = None  # what was said of the newest job that was added here
     # of a mapping of claims, by its identity: the mapping, and how many of them count in this view

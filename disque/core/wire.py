@@ -15,7 +15,7 @@ import msgpack
 
 from cluster.errors import RemoteProtocolError
 from cluster.nodeid import NodeId
-from cluster.packing import pack
+from cluster.packing import pack, pack_head
 from disque.core import messages as msg
 from disque.core.job import EMPTY, NO_CLAIMS, Burials, Claim, JobSpec, Reason
 from disque.core.jobid import JOB_ID_BYTES, JobId, is_job_id
@@ -24,12 +24,16 @@ from disque.core.messages import NO_REMAINING, Facts, GotJob, Message, Remaining
 
 VERSION = 1
 _INT_MAX = 2**62  # ms and sums of counters
+_COMPACT_MAX = 2**62 - 1  # compiled code takes longer to compare with more
 _RISING_MAX = 2**61  # counters, clocks and stamps: their owner counts on from what it hears
 ENTRIES_MAX = 2_000  # statements that are read of one payload; no version sent more than 500
 _TABLE_MAX = 1 << 14  # node ids in a payload: members and all that may be forgotten
 _SMALL_BYTES = 1 << 20  # a payload up to this can't hold elements that matter
 _ELEMENTS_MAX = 1 << 24  # of lists in a larger one: a frame has room for fewer job ids
 _LIST_COST = 8  # of a list or map beside its elements
+
+
+_COPY_HEAD = b"\x95"  # msgpack's for a list of five
 
 
 class _Writer:
@@ -39,6 +43,20 @@ class _Writer:
         self.nodes: dict[NodeId, int] = {}
         self._last_facts: tuple[Facts | None, dict[int, object]] = (None, {})
         self._last_spec: tuple[JobSpec | None, list[object]] = (None, [])
+        self._packed_facts: tuple[Facts | None, bytes] = (None, b"")
+        self._packed_spec: tuple[JobSpec | None, bytes] = (None, b"")
+
+    def copy(self, message: ReplJob) -> bytes:
+        """A copy's bytes, as the schema has them: jobs alike have the spec and the facts of the one before."""
+        spec, facts = message.spec, message.facts
+        if spec is not self._packed_spec[0]:
+            self._packed_spec = (spec, pack(self.spec(spec)))
+        if facts is not self._packed_facts[0]:
+            self._packed_facts = (facts, pack(self.facts(facts)))
+        _, said_spec = self._packed_spec
+        _, said_facts = self._packed_facts
+        ctime, body = pack(message.ctime), pack(message.body)
+        return b"".join((_COPY_HEAD, pack(message.id), said_spec, ctime, body, said_facts))
 
     def node(self, node: NodeId) -> int:
         return self.nodes.setdefault(node, len(self.nodes))
@@ -110,7 +128,9 @@ class _Reader:
         self._last_spec: tuple[object, JobSpec | None] = (None, None)
 
     def integer(self, raw: Any) -> int:
-        if type(raw) is not int or not 0 <= raw <= _INT_MAX:
+        if type(raw) is int and 0 <= raw <= _COMPACT_MAX:
+            return raw
+        if type(raw) is not int or raw != _INT_MAX:
             raise RemoteProtocolError(f"expected an integer from 0 to 2^62, got {_shown(raw)}")
         return raw
 
@@ -238,20 +258,21 @@ class _Reader:
             headers=self.headers(fields[9]),
         )
 
-    def copy(self, row: Any) -> msg.ReplJob:
+    def copy(self, row: Any) -> ReplJob:
         """As the schema has it; of copies, and of the answers to them, there are more than of all the rest."""
-        id_, spec, ctime, body, facts = row[:5]
-        return msg.ReplJob(
-            self.job_id(id_),
-            self.spec(spec),
-            self.integer(ctime),
-            self.data(body),
-            self.facts(facts),
+        fields = self.rows(row)
+        return ReplJob(
+            self.job_id(fields[0]),
+            self.spec(fields[1]),
+            self.integer(fields[2]),
+            self.data(fields[3]),
+            self.facts(fields[4]),
         )
 
-    def got_job(self, row: Any) -> msg.GotJob:
+    def got_job(self, row: Any) -> GotJob:
         """The same."""
-        return msg.GotJob(self.job_id(row[0]), self.integer(row[1]), self.rising(row[2]))
+        fields = self.rows(row)
+        return GotJob(self.job_id(fields[0]), self.integer(fields[1]), self.rising(fields[2]))
 
     def headers(self, raw: Any) -> Mapping[bytes, bytes]:
         if type(raw) is not dict:
@@ -364,16 +385,23 @@ _DECODERS = {
 def encode(messages: list[Message]) -> bytes:
     """One payload for all of them, in order; the caller keeps it below its limits (see `split`)."""
     writer = _Writer()
-    runs: list[list[object]] = []
+    runs: list[tuple[int, list[bytes]]] = []
+    run: list[bytes] = []
     last = 0
     for message in messages:
         number, fields_of = _ENCODERS[type(message)]
         if number != last:
-            runs.append([number])
-            last = number
-        runs[-1].append(fields_of(writer, message))
+            run, last = [], number
+            runs.append((number, run))
+        if isinstance(message, ReplJob):
+            run.append(writer.copy(message))
+        else:
+            run.append(pack(fields_of(writer, message)))
     nodes = [bytes.fromhex(node) for node in writer.nodes]
-    return pack([VERSION, nodes, runs])
+    parts = [pack_head(3), pack(VERSION), pack(nodes), pack_head(len(runs))]
+    for number, run in runs:
+        parts += [pack_head(1 + len(run)), pack(number), *run]
+    return b"".join(parts)
 
 
 def split(messages: list[Message], *, entries_max: int, bytes_max: int) -> Iterable[list[Message]]:
