@@ -9,7 +9,17 @@ from disque.core.histogram import BOUNDS_MS, Histogram
 
 @pytest.mark.parametrize(
     ("took_ms", "place"),
-    [(-1, 0), (0, 0), (1, 0), (2, 1), (3, 2), (600_000, 14), (600_001, 15)],
+    [
+        (-1, 0),
+        (0, 0),
+        (1, 0),
+        (2, 1),
+        (3, 2),
+        (1_000, 9),
+        (1_001, 10),
+        (600_000, 14),
+        (600_001, 15),
+    ],
 )
 def test_a_bound_belongs_to_its_step(took_ms: int, place: int) -> None:
     histogram = Histogram()

@@ -20,10 +20,11 @@ NOW = 1_700_000_000_000
 def job(priority: int, ctime: int) -> Job:
     """The same place, the same job."""
     id_ = JobId(b"D-%d-%d" % (priority, ctime))
-    made = Job(id_, spec(priority=priority), ctime, b"", JobState.QUEUED, 0)
+    made = Job(id_, _specs[priority], ctime, b"", JobState.QUEUED, 0)
     return _made.setdefault((priority, ctime), made)
 
 
+_specs = [spec(priority=priority) for priority in range(10)]
 _made: dict[tuple[int, int], Job] = {}
 jobs = st.builds(job, st.integers(0, 9), st.integers(0, 50))
 
@@ -50,6 +51,21 @@ def test_pages_equal_a_sorted_list(plan: list[tuple[str, Job]]) -> None:
         assert list(pages) == model
         assert list(pages.behind(0, is_reversed=True)) == model[::-1]
         assert len(pages) == len(model)
+
+
+def test_jobs_in_the_order_of_their_making_fill_pages_that_are_taken_from_either_end() -> None:
+    pages, model = SortedPages(), [job(4, n) for n in range(2_000)]
+    for one in model:
+        pages.add(one)
+    for one in (*model[:700], *model[:1_300:-1]):
+        pages.remove(one)
+    assert list(pages) == model[700:1_301]
+    high, late = job(9, 0), job(4, 5_000)
+    for one in (high, late):
+        pages.add(one)
+    assert list(pages) == [high, *model[700:1_301], late]
+    with pytest.raises(KeyError):
+        pages.remove(model[0])
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import attrs
+import pytest
+
 from disque.core import commands as cmd
 from disque.core import messages as msg
-from disque.core.job import NO_CLAIMS
+from disque.core.job import NO_CLAIMS, Job
 from disque.core.sharing import intern_claims, intern_nodes, join_claim
 from disque.core.state import copy_count
 from disque.core.willing import note_refusal, willing_peers
-from tests.unit.core.builders import BOOT, A, B, C, Node, view
+from tests.unit.core.builders import BOOT, DAY_MS, A, B, C, Node, job_id, spec, view
 
 
 def test_no_claims_and_no_nodes_are_different_things() -> None:
@@ -60,3 +63,59 @@ def test_who_refused_is_asked_again_after_a_while_and_no_longer_a_case_of_its_ow
     node.advance(node.state.limits.refused_for_ms)
     assert willing_peers(node.state, b"q") == (B, C)
     assert not node.state.refusing
+
+
+PLAIN = cmd.AddJob(b"q", b"x", 0, replicate=1)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        attrs.evolve(PLAIN, queue=b"r"),
+        attrs.evolve(PLAIN, replicate=None),
+        attrs.evolve(PLAIN, retry_ms=0),
+        attrs.evolve(PLAIN, retry_ms=7_000),
+        attrs.evolve(PLAIN, delay_ms=7_000),
+        attrs.evolve(PLAIN, ttl_ms=7_000_000),
+        attrs.evolve(PLAIN, priority=7),
+        attrs.evolve(PLAIN, max_deliveries=7),
+        attrs.evolve(PLAIN, dead_queue=b"r"),
+        attrs.evolve(PLAIN, headers={b"a": b"b"}),
+    ],
+)
+def test_a_job_has_of_the_one_before_only_what_is_the_same(other: cmd.AddJob) -> None:
+    def added(node: Node, command: cmd.AddJob) -> tuple[object, bytes, bytes]:
+        known = {*node.state.jobs}
+        node.do(command)
+        (job,) = [job for id_, job in node.state.jobs.items() if id_ not in known]
+        return attrs.asdict(job.live_spec), job.id[:11], job.id[35:]
+
+    node = Node()
+    commands = (PLAIN, other, other, PLAIN)
+    assert [added(node, each) for each in commands] == [added(Node(), each) for each in commands]
+
+
+def _stored(node: Node, n: int) -> dict[str, object]:
+    left_out = ("id", "bucket", "ahead", "behind")
+    job: Job = node.job(job_id(n))
+    return attrs.asdict(job, filter=lambda field, _: field.name not in left_out)
+
+
+def test_of_copies_alike_the_same_is_stored_as_of_each_alone() -> None:
+    claims = {B: (BOOT, 4, True)}
+    facts = msg.Facts(holders=(A, B, C), expires_in=DAY_MS, due_in=3, claims=claims)
+    said = [msg.ReplJob(job_id(n), spec(), n, b"x", facts) for n in range(4)]
+    node = Node(view(A, up=[B, C]))
+    node.hear(B, said[0])
+    node.advance(5)
+    node.hear(B, said[1])
+    alone = Node(view(A, up=[B, C]))
+    alone.advance(5)
+    alone.hear(B, said[1])
+    assert _stored(node, 1) == _stored(alone, 1)
+    node.do(cmd.DelJob((job_id(0),)))
+    for each in (said[2], said[0]):  # a copy after one that has gone makes a larger claim (M3)
+        node.hear(B, each)
+    first, later = node.job(job_id(1)).claims[A], node.job(job_id(2)).claims[A]
+    assert later > first
+    assert node.job(job_id(0)).claims[A] == later
