@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from disque.core.ready import Reply
-    from disque.server.connection import Slot
+    from disque.server.connection import Slot, Spelled
     from disque.server.crowd import ClientLimits
     from disque.server.dialect import Dialect, Door
     from disque.server.eventlog import EventLog
@@ -146,7 +146,7 @@ class Clients:
         slot = self._slots[id_] = client.open_slot(id_)
         return slot
 
-    def fill(self, slot: Slot, reply: bytes) -> None:
+    def fill(self, slot: Slot, reply: Spelled) -> None:
         """Answer a command that the shell itself kept waiting; nothing if its client has gone."""
         if self._slots.pop(slot.id, None) is None:
             return

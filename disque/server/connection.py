@@ -22,12 +22,15 @@ from disque.server.shelf import SHELVED_MIN_BYTES, Shelf, is_shelved
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
+    from typing import TypeAlias
 
     from disque.core.ready import ClientId
     from disque.errors import ProtocolError
     from disque.resp.encoder import Protocol as RespVersion
     from disque.server.acl import User
     from disque.server.dialect import Dialect
+
+    Spelled: TypeAlias = bytes | memoryview  # of replies; a long one isn't copied
 
 KEPT_INPUT_MAX = 1 << 20  # bytes read ahead of a waiting command; beyond it the socket isn't read
 OPEN_ADDS_MAX = 1_000  # ADDJOBs of one connection that wait for their copies at a time
@@ -81,7 +84,7 @@ class Slot:
     is_alone: bool = False  # no later command of its connection may run before it is answered
     # Set if what the shell does for the answer ends with the client
     scope: trio.CancelScope | None = None
-    data: bytes | None = None
+    data: Spelled | None = None
 
 
 class Client:
@@ -185,7 +188,7 @@ class Client:
         self.pending: deque[Any] = deque()  # requests that were decoded, not yet run
         self.slots: deque[bytes | Slot] = deque()  # replies in order
         self.open: dict[ClientId, Slot] = {}  # those without a reply yet, in order
-        self.ahead: list[bytes] = []  # lines that wait for no slot (MONITOR)
+        self.ahead: list[Spelled] = []  # lines that wait for no slot (MONITOR)
         self.subscriber: ClientId | None = None  # under which the broker knows its topics
         # Messages of topics, in parts, until the socket takes more: bodies are shared by all who hear them
         self.heard: deque[tuple[bytes, ...]] = deque()
@@ -283,7 +286,7 @@ class Client:
         self.is_abandonable = is_abandonable
         self.waits += 1
 
-    def fill(self, slot: Slot, reply: bytes) -> None:
+    def fill(self, slot: Slot, reply: Spelled) -> None:
         """Put a reply into its slot."""
         del self.open[slot.id]
         slot.data = b"" if slot.is_mute else reply
@@ -293,7 +296,7 @@ class Client:
                 self.is_alone = self.is_abandonable = False
             self.made_room()
 
-    def take_finished(self) -> bytes:
+    def take_finished(self) -> Spelled:
         """Hand over, joined, the replies up to the first open slot; give them to `send`, in this order."""
         slots = self.slots
         if self.answered_bytes:
@@ -372,7 +375,7 @@ class Client:
 
     # Output
 
-    def send(self, data: bytes) -> None:
+    def send(self, data: Spelled) -> None:
         """Write now what the socket takes and keep the rest; over the limit the connection is dropped."""
         self.owed_bytes -= len(data)
         if self.is_dead:
@@ -384,7 +387,7 @@ class Client:
         if self.is_closing or self.on_flushed is not None:
             self._mind_flushed()
 
-    def _put(self, data: bytes) -> None:
+    def _put(self, data: Spelled) -> None:
         sent = 0 if self.backlog else self._write(data)
         if sent < len(data) and not self.is_dead:
             self.backlog.append(memoryview(data)[sent:])
@@ -440,7 +443,7 @@ class Client:
         while self.begun:
             self.shelf.take(self.begun.pop())
 
-    def _write(self, data: bytes | memoryview) -> int:
+    def _write(self, data: Spelled) -> int:
         """Bytes that the socket took; an error of the socket ends the connection."""
         try:
             sent = self.sock.send(data)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from disque.broker import Broker
     from disque.core.ready import ClientId, Record, Reply
     from disque.server.clock import Clock
-    from disque.server.connection import Client
+    from disque.server.connection import Client, Spelled
     from disque.server.latency import Latency
 
 RETRY_FIRST_S = 0.1  # between tries to write the log
@@ -129,7 +129,7 @@ class _Effects:
     closes: list[ConnId] = attrs.Factory(list)
     clients: dict[ClientId, Client] = attrs.Factory(dict)
     # What was taken from `clients`, and whether it may speak of what isn't stored
-    outgoing: list[tuple[Client, bytes, bool]] = attrs.Factory(list)
+    outgoing: list[tuple[Client, Spelled, bool]] = attrs.Factory(list)
 
     def absorb(self, later: _Effects) -> None:
         """Let the effects of later inputs leave together with these."""

@@ -18,7 +18,7 @@ from disque.core.scanning import CURSOR_BITS
 from disque.errors import CommandError
 from disque.resp import encoder
 from disque.server.clients import UNWRITTEN
-from disque.server.render import Verbatim, render
+from disque.server.render import Verbatim, Whole, render
 from disque.server.shell import Later
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ SCANNED = 1_000  # jobs or queues that a piece of a scan finds; it looks at ten 
 SHOWN = 200  # the same if all is told of each
 LOOKED_AT = 1_000  # jobs of a queue in a piece of a look
 FORGOTTEN = 5_000  # words
+_HEAD_BYTES_MAX = 80  # of an array: two numbers, one as a string
 _WAIT_S = 0.05  # for a broker that takes no commands now, or a log that takes no records
 
 
@@ -73,8 +74,10 @@ async def forget(words: list[bytes]) -> None:
 
 
 async def _carry_out(
-    steps: Callable[[Asking, Any], Awaitable[Answer]], asking: Asking, command: cmd.Command | Many
-) -> Answer:
+    steps: Callable[[Asking, Any], Awaitable[Answer | Whole]],
+    asking: Asking,
+    command: cmd.Command | Many,
+) -> Answer | Whole:
     try:
         await asking.check_names(command)
         if asking.shell.turns.trouble and not only_reads(command):
@@ -232,14 +235,14 @@ async def _unsubscribe(asking: Asking, command: cmd.Unsubscribe | Many) -> Answe
     return Verbatim(b"".join(parts))
 
 
-async def _count_subscriptions(asking: Asking, command: cmd.NumSub | Many) -> Answer:
+async def _count_subscriptions(asking: Asking, command: cmd.NumSub | Many) -> Whole:
     found = Elements(asking.client)
     for piece in _cut(command):
         found.add(await asking.ask(piece))
     return found.array()
 
 
-async def _get(asking: Asking, command: cmd.GetJob) -> Answer:
+async def _get(asking: Asking, command: cmd.GetJob) -> Answer | Whole:
     """Who has got some doesn't wait for more."""
     found = Elements(asking.client)
     piece = attrs.evolve(command, count=PIECE)
@@ -253,7 +256,7 @@ async def _get(asking: Asking, command: cmd.GetJob) -> Answer:
     return found.array() if found.count else NilArray()
 
 
-async def _scan(asking: Asking, command: cmd.QScan | cmd.JScan) -> Answer:
+async def _scan(asking: Asking, command: cmd.QScan | cmd.JScan) -> Whole:
     """From the cursor on, as many as are asked for."""
     found = Elements(asking.client)
     cursor, step = command.cursor, SHOWN if command.is_full else SCANNED
@@ -276,7 +279,7 @@ async def _scan(asking: Asking, command: cmd.QScan | cmd.JScan) -> Answer:
     return found.array(encoder.array_header(2) + encoder.bulk(b"%d" % cursor))
 
 
-async def _peek(asking: Asking, command: cmd.QPeek) -> Answer:
+async def _peek(asking: Asking, command: cmd.QPeek) -> Whole:
     """From one end on."""
     found = Elements(asking.client)
     sign = 1 if command.count > 0 else -1
@@ -291,32 +294,37 @@ async def _peek(asking: Asking, command: cmd.QPeek) -> Answer:
 
 @attrs.define
 class Elements:
-    """Of an array, joined piece by piece: a million little ones at the end would hold others up."""
+    """Of an array, spelled piece by piece into what the socket gets: to join a million at the end would take long."""
 
     client: Client  # for whom it holds them: see clients-memory-max
     count: int = 0
     size: int = 0  # bytes
-    _pieces: list[bytes] = attrs.Factory(list)
+    _data: bytearray = attrs.Factory(lambda: bytearray(_HEAD_BYTES_MAX))
 
     def add(self, elements: Sequence[Reply]) -> None:
         """Some more."""
         self.count += len(elements)
         proto = self.client.proto
         piece = b"".join([render(each, proto) for each in elements])
-        self._pieces.append(piece)
+        self._data += piece
         self.size += len(piece)
         self.client.kept_bytes += len(piece)
 
-    def array(self, before: bytes = b"") -> Verbatim:
+    def array(self, before: bytes = b"") -> Whole:
         """All of them, after what comes before."""
-        return Verbatim(b"".join([before, encoder.array_header(self.count), *self._pieces]))
+        head = before + encoder.array_header(self.count)
+        assert len(head) <= _HEAD_BYTES_MAX
+        start = _HEAD_BYTES_MAX - len(head)
+        whole = memoryview(self._data)
+        whole[start:_HEAD_BYTES_MAX] = head
+        return Whole(whole[start:])
 
 
 def _is_long_scan(command: cmd.QScan | cmd.JScan) -> bool:
     return command.count is None or command.count > (SHOWN if command.is_full else SCANNED)
 
 
-_Pace = tuple["Callable[[Any], bool]", "Callable[[Asking, Any], Awaitable[Answer]]"]
+_Pace = tuple["Callable[[Any], bool]", "Callable[[Asking, Any], Awaitable[Answer | Whole]]"]
 _OF_IDS: _Pace = (lambda command: len(command.ids) > PIECE, _sum)
 _PACES: Mapping[type, _Pace] = {
     cmd.AckJob: _OF_IDS,

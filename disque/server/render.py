@@ -28,6 +28,13 @@ class Verbatim:
 
 
 @value
+class Whole:
+    """A long answer, RESP already, which isn't rendered but sent as it is, without a copy."""
+
+    data: memoryview
+
+
+@value
 class Pairs:
     """A map under 3, a flat array of keys and values under 2; a mapping's order is kept."""
 

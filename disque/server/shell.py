@@ -17,7 +17,7 @@ from disque.core.value import value
 from disque.errors import CommandError
 from disque.resp import encoder
 from disque.server.latency import Latency
-from disque.server.render import Answer, render
+from disque.server.render import Answer, Whole, render
 from disque.server.slowlog import SlowLog
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from disque.server.clients import Clients
     from disque.server.clock import Clock
     from disque.server.config import Config
-    from disque.server.connection import Client, Slot
+    from disque.server.connection import Client, Slot, Spelled
     from disque.server.eventlog import EventLog
     from disque.server.info import Figures
     from disque.server.loop import Turns
@@ -43,7 +43,7 @@ LONG_SCANS_MAX = 2  # at a time: each keeps the names of all jobs
 class Later:
     """An answer that is still to be found; the client's further commands wait for it."""
 
-    find: Callable[[], Awaitable[Answer]]
+    find: Callable[[], Awaitable[Answer | Whole]]
     ends_with_client: bool = False  # nobody looks for it any more
 
 
@@ -112,9 +112,11 @@ class Shell:
         self.nursery.start_soon(self._find, slot, later)
 
     async def _find(self, slot: Slot, later: Later) -> None:
+        data: Spelled
         with slot.scope or nullcontext():
             try:
-                data = render(await later.find(), slot.proto)
+                found = await later.find()
+                data = found.data if isinstance(found, Whole) else render(found, slot.proto)
             except CommandError as error:
                 data = encoder.error(error.code, str(error))
             self.clients.fill(slot, data)

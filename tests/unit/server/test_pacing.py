@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import time
+import tracemalloc
 from typing import TYPE_CHECKING
 
 import pytest
@@ -493,3 +494,20 @@ async def test_what_is_gathered_for_a_client_counts_as_held_for_it() -> None:
             assert most > 3_000
             await read(peer)
             assert client.held_bytes == 0
+
+
+async def test_a_long_array_is_put_together_once_and_not_copied() -> None:
+    async with running() as world:
+        peer = world.connect()
+        await add(peer, 1)
+        found = pacing.Elements(next(iter(world.clients.by_id.values())))
+        for _ in range(100):
+            found.add([bytes(100_000)])
+        tracemalloc.start()
+        try:
+            whole = found.array(b"*2\r\n$1\r\n0\r\n")
+            assert tracemalloc.get_traced_memory()[1] < 10_000
+        finally:
+            tracemalloc.stop()
+        one = b"$100000\r\n%b\r\n" % bytes(100_000)
+        assert bytes(whole.data) == b"*2\r\n$1\r\n0\r\n*100\r\n" + one * 100
