@@ -21,6 +21,7 @@ from cluster.errors import LocalProtocolError, NodesFileError, RemoteProtocolErr
 from cluster.handshake import AcceptorHandshake, DialerHandshake, HandshakeError
 from cluster.link import Link, LinkLimits
 from cluster.nodesfile import StoredNodes
+from cluster.places import oldest_of_most, place_of
 from cluster.ready import ConnId, Dial, DialId, Identity, Note, OnceAMinute
 
 if TYPE_CHECKING:
@@ -92,7 +93,8 @@ class BusLimits:
 
     dial_timeout_s: float = 5.0  # resolve and connect
     handshake_timeout_s: float = 5.0
-    unauthenticated_max: int = 100  # accepted connections in handshake; the oldest go
+    # Accepted connections in handshake; the oldest go, of those from where most come
+    unauthenticated_max: int = 100
     link: LinkLimits = attrs.Factory(LinkLimits)
 
 
@@ -131,7 +133,7 @@ class Bus:
         self._links: dict[ConnId, Link] = {}
         self._conns = itertools.count(1)
         self._nonces: set[bytes] = set()  # of dials under way; only asked for membership
-        self._unauthenticated: dict[Link, None] = {}
+        self._unauthenticated: dict[Link, str] = {}  # with the place that it comes from
         self.figures = BusFigures()
         self._noted = OnceAMinute()
 
@@ -282,14 +284,14 @@ class Bus:
             return
         while len(self._unauthenticated) >= self._limits.unauthenticated_max:
             # Who means well is done in ms: the oldest is the one that doesn't
-            oldest = next(iter(self._unauthenticated))
+            oldest = oldest_of_most(self._unauthenticated.items())
             del self._unauthenticated[oldest]
             self.figures.handshakes_dropped += 1
             limit = self._limits.unauthenticated_max
             self._complain("too_many_handshakes", remote_host, limit=limit)
             oldest.close()
         proof: AcceptorHandshake | None = None
-        self._unauthenticated[link] = None
+        self._unauthenticated[link] = place_of(remote_host)
         try:
             proof = await self._admit(link, remote_host)
         finally:

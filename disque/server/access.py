@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 import attrs
 import trio
 
+from cluster.places import place_of
 from disque.errors import CommandError
 from disque.server.acl import DEFAULT, DEFAULT_NAME, User
-from disque.server.addresses import place_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,19 +9,7 @@ from __future__ import annotations
 import socket
 from typing import Any
 
-_MAPPED = bytes(10) + b"\xff\xff"  # IPv4 in IPv6: ::ffff:a.b.c.d
-
-
-def packed(host: str) -> bytes | None:
-    """The 4 or 16 bytes of a literal address (IPv4-mapped: 4), or None for anything else."""
-    host = host.removeprefix("[").removesuffix("]").split("%", 1)[0]
-    for family in (socket.AF_INET, socket.AF_INET6):
-        try:
-            raw = socket.inet_pton(family, host)
-        except (OSError, ValueError):
-            continue
-        return raw[12:] if raw.startswith(_MAPPED) else raw
-    return None
+from cluster.places import packed
 
 
 def is_loopback(host: str) -> bool:
@@ -30,16 +18,6 @@ def is_loopback(host: str) -> bool:
     if raw is None:
         return False
     return raw[0] == 127 if len(raw) == 4 else raw == bytes(15) + b"\x01"
-
-
-def place_of(host: str) -> str:
-    """Of whom the same is counted together: an address, of IPv6 the network that one owner has (/64)."""
-    raw = packed(host)
-    if raw is None:
-        return host
-    if len(raw) == 4:
-        return socket.inet_ntop(socket.AF_INET, raw)
-    return socket.inet_ntop(socket.AF_INET6, raw[:8] + bytes(8)) + "/64"
 
 
 def join_host_port(host: str, port: int | str) -> str:

@@ -17,10 +17,11 @@ import trio
 
 from cluster.errors import LocalProtocolError
 from cluster.nodeid import NODE_ID_CHARS, NodeId, node_id_from_bytes
+from cluster.places import packed
 from disque.core.integers import parse_int
 from disque.core.ready import Status
 from disque.errors import CommandError
-from disque.server.addresses import is_loopback, packed
+from disque.server.addresses import is_loopback
 from disque.server.directives import BUS_PORT_OFFSET, PORT_MAX
 from disque.server.shell import Later
 from disque.server.tls import TlsSocket

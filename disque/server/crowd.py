@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from cluster.places import oldest_of_most, place_of
 from disque.resp.decoder import BULK_BYTES_MAX, MULTIBULK_COUNT_MAX, Decoder
-from disque.server.addresses import place_of
 from disque.server.connection import OPEN_ADDS_MAX, OUT_CAP_BYTES
 from disque.server.shelf import Shelf
 
@@ -66,8 +66,8 @@ class Crowd:
         self.limits = limits
         self._figures = figures
         self._events = events
-        # With the time when they became that; in the order of their coming
-        self._strangers: OrderedDict[ClientId, tuple[Client, int]] = OrderedDict()
+        # With the time when they became that, and their place; in the order of their coming
+        self._strangers: OrderedDict[ClientId, tuple[Client, int, str]] = OrderedDict()
         self._of_address: Counter[str] = Counter()
         self._count = 0
         self.shelf = Shelf()
@@ -159,8 +159,9 @@ class Crowd:
 
     def _add_stranger(self, client: Client, now_ms: int) -> None:
         while len(self._strangers) >= self.limits.strangers_max:
-            self._drop_stranger(next(iter(self._strangers.values()))[0])
-        self._strangers[client.id] = (client, now_ms)
+            comers = [(each, place) for each, _, place in self._strangers.values()]
+            self._drop_stranger(oldest_of_most(comers))
+        self._strangers[client.id] = (client, now_ms, place_of(client.host))
         client.is_stranger = True
         if isinstance(client.decoder, Decoder):
             client.decoder.set_limits(
@@ -183,7 +184,7 @@ class Crowd:
     def drop_strangers(self, now_ms: int) -> None:
         """Who hasn't given the password in time goes."""
         longest_ms = self.limits.stranger_s * 1000
-        for client, since_ms in list(self._strangers.values()) if longest_ms else ():
+        for client, since_ms, _ in list(self._strangers.values()) if longest_ms else ():
             if now_ms - since_ms <= longest_ms:
                 break
             self._drop_stranger(client)

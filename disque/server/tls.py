@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import trio
 
+from cluster.places import oldest_of_most, place_of
 from cluster.tls import explain
 from disque.errors import ConfigError
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from disque.server.info import Figures
 
 HANDSHAKE_S = 10.0
-HANDSHAKES_MAX = 500  # at a time; the oldest go
+HANDSHAKES_MAX = 500  # at a time; the oldest go, of those from where most come
 RECORD_BYTES = 16 << 10  # what a record of TLS holds at most
 RECORDS_A_READ = 256  # decrypted before others have their turn: one may hold a single byte
 SENT_AT_ONCE_BYTES = 1 << 20  # encrypted before others have their turn
@@ -170,7 +171,7 @@ class Handshakes:
         self.context: Callable[[], ssl.SSLContext] | None = None
         self._figures = figures
         self._events = events
-        self._under_way: dict[socket.socket, trio.CancelScope] = {}
+        self._under_way: dict[socket.socket, tuple[trio.CancelScope, str]] = {}  # with the place
         self._step = trio.Lock()
 
     async def shake(self, sock: socket.socket, host: str) -> TlsSocket | None:
@@ -185,11 +186,12 @@ class Handshakes:
             return None
         assert isinstance(secured, TlsSocket)
         while len(self._under_way) >= HANDSHAKES_MAX:
-            self._under_way.pop(next(iter(self._under_way))).cancel()
+            comers = [(each, place) for each, (_, place) in self._under_way.items()]
+            self._under_way.pop(oldest_of_most(comers))[0].cancel()
         reason = f"none within {HANDSHAKE_S:g} s, or too many others"
         try:
             with trio.move_on_after(HANDSHAKE_S) as scope:
-                self._under_way[secured] = scope
+                self._under_way[secured] = (scope, place_of(host))
                 await self._shake(secured)
                 return secured
         except OSError as error:

@@ -307,6 +307,22 @@ async def test_silent_connections_make_room_for_others_and_time_out():
             await stream.aclose()
 
 
+async def test_a_flood_of_connections_makes_room_for_itself():
+    a = Node(1, limits=BusLimits(unauthenticated_max=3))
+    async with running(a):
+        slow = await trio.open_tcp_stream("127.0.0.1", a.port)
+        await wait_until(lambda: len(a.bus._unauthenticated) == 1)
+        first = next(iter(a.bus._unauthenticated))
+        flood = [
+            await trio.open_tcp_stream("127.0.0.1", a.port, local_address="127.0.0.2")
+            for _ in range(8)
+        ]
+        await wait_until(lambda: a.bus.figures.handshakes_dropped == 6)
+        assert first in a.bus._unauthenticated
+        for stream in (slow, *flood):
+            await stream.aclose()
+
+
 async def test_dial_to_who_never_answers_times_out():
     a = Node(1, limits=BusLimits(handshake_timeout_s=0.2))
     (mute,) = await trio.open_tcp_listeners(0, host="127.0.0.1")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from cluster.places import packed
 from disque.server.addresses import (
     is_loopback,
     join_host_port,
-    packed,
     socket_host,
     socket_name,
 )

@@ -69,6 +69,18 @@ async def test_the_oldest_stranger_makes_room() -> None:
         assert world.clients._figures.strangers_dropped == 1
 
 
+async def test_strangers_of_one_place_make_room_for_their_like() -> None:
+    async with running() as world:
+        world.config.protected_mode = False
+        lock(world, unauthenticated_max=3)
+        other = world.connect(("192.0.2.1", 1))
+        flood = [world.connect(("192.0.2.2", port)) for port in range(1, 6)]
+        for each in flood[:3]:
+            await each.expect_end()
+        for each in (other, *flood[3:]):
+            await each.ask(b"PING\r\n", NOAUTH)
+
+
 async def test_a_wrong_password_makes_a_stranger_again() -> None:
     async with running() as world:
         lock(world, unauthenticated_max=1)
