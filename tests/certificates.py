@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ssl
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import attrs
 import trustme
 
 if TYPE_CHECKING:
+    from datetime import datetime
     from pathlib import Path
 
 
@@ -30,9 +32,12 @@ class Authority:
         self.ca = folder / f"{name}.pem"
         self._authority.cert_pem.write_to_path(str(self.ca))
 
-    def issue(self, name: str, *hosts: str) -> Pair:
+    def issue(self, name: str, *hosts: str, until: datetime | None = None) -> Pair:
         """Sign for these hosts (127.0.0.1 if none is given); the files are named for `name`, and replaced."""
-        signed = self._authority.issue_cert(*(hosts or ("127.0.0.1",)))
+        since = None if until is None else until - timedelta(days=1)
+        signed = self._authority.issue_cert(
+            *(hosts or ("127.0.0.1",)), not_before=since, not_after=until
+        )
         pair = Pair(
             self._folder / f"{self._name}-{name}.pem", self._folder / f"{self._name}-{name}.key"
         )

@@ -19,7 +19,7 @@ from disque.errors import CommandError, ConfigError
 from disque.server.acl import DEFAULT
 from disque.server.configfile import read_secrets, users_of_file
 from disque.server.crowd import ClientLimits
-from disque.server.tls import make_contexts
+from disque.server.tls import make_contexts, validity_trouble
 
 if TYPE_CHECKING:
     import ssl
@@ -116,6 +116,7 @@ class Settings:
         self._bus = bus
         shell.clients.handshakes.context = self._context_of_clients
         self._apply_contexts()
+        self._look_at_dates()
         for name in ("slowlog-max-len", "slowlog-log-slower-than", "latency-monitor-threshold"):
             self.apply(name)
 
@@ -186,6 +187,13 @@ class Settings:
         except ConfigError as error:
             raise CommandError(str(error)) from None
         self._apply_contexts()
+        self._look_at_dates()
+
+    def _look_at_dates(self) -> None:
+        """A certificate out of its time is shown all the same: those who don't look at it go on."""
+        if self.contexts is not None and (trouble := validity_trouble(self._config)):
+            file = self._config.tls_cert_file
+            self._events.event("warning", "certificate-invalid", file=file, reason=trouble)
 
     def _apply_contexts(self) -> None:
         contexts = self.contexts

@@ -32,6 +32,7 @@ HANDSHAKES_MAX = 500  # at a time; the oldest go, of those from where most come
 RECORD_BYTES = 16 << 10  # what a record of TLS holds at most
 RECORDS_A_READ = 256  # decrypted before others have their turn: one may hold a single byte
 SENT_AT_ONCE_BYTES = 1 << 20  # encrypted before others have their turn
+_DATES = (9, 10)  # OpenSSL's verify codes: not yet valid, expired
 _VERIFY = {"yes": ssl.CERT_REQUIRED, "optional": ssl.CERT_OPTIONAL, "no": ssl.CERT_NONE}
 
 
@@ -154,6 +155,31 @@ def _context(config: Config, protocol: int, verify: ssl.VerifyMode) -> ssl.SSLCo
             text = f"tls-ca-cert-file {config.tls_ca_cert_file}: {_why(error)}"
             raise ConfigError(text) from None
     return context
+
+
+def validity_trouble(config: Config) -> str:
+    """Why nobody will believe the certificate today: its time is over, or hasn't come. "" if that is in order."""
+    # No call tells the dates; who believes in it alone, and shakes hands with it, finds out
+    server = _context(config, ssl.PROTOCOL_TLS_SERVER, ssl.CERT_NONE)
+    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    client.check_hostname = False
+    client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    client.load_verify_locations(config.tls_cert_file)
+    here, there = ssl.MemoryBIO(), ssl.MemoryBIO()
+    sides = (
+        server.wrap_bio(here, there, server_side=True),
+        client.wrap_bio(there, here),
+    )
+    for side in (*sides[::-1], *sides[::-1]):
+        try:
+            side.do_handshake()
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLCertVerificationError as error:
+            return error.verify_message if error.verify_code in _DATES else ""
+        except ssl.SSLError:
+            return ""
+    return ""
 
 
 def _why(error: OSError) -> str:

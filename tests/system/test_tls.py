@@ -8,6 +8,7 @@ import ssl
 import subprocess
 import sys
 from contextlib import suppress
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import pytest
@@ -230,6 +231,24 @@ def test_a_certificate_and_its_key_change_together(
     assert node.call("CONFIG", "SET", *words) == "OK"
     assert shown() != before
     assert str(new.key).encode() in told()
+
+
+def test_a_certificate_out_of_its_time_is_told(
+    make_node: Callable[..., Node], authority: Authority
+) -> None:
+    pair = authority.issue("aging")
+    node = make_node(*flags(pair, authority, tls_port=free_port(), tls_auth_clients="no")).start()
+    assert "certificate-invalid" not in node.log()
+    for until, reason in (
+        (datetime(2020, 1, 1, tzinfo=UTC), "certificate has expired"),
+        (datetime(2900, 1, 1, tzinfo=UTC), "certificate is not yet valid"),
+    ):
+        authority.issue("aging", until=until)
+        assert node.call("CONFIG", "SET", "tls-cert-file", str(pair.cert)) == "OK"
+        assert f'warning certificate-invalid file={pair.cert} reason="{reason}"' in node.log()
+    authority.issue("aging")
+    node.call("CONFIG", "SET", "tls-cert-file", str(pair.cert))
+    assert node.log().count("certificate-invalid") == 2
 
 
 WRONG = [
