@@ -110,7 +110,13 @@ class Link:
             return
         data = join_frames(bodies)
         if self._tls is not None:
-            data = self._tls.encrypt(data)
+            try:
+                data = self._tls.encrypt(data)
+            except (
+                OSError
+            ) as error:  # ssl's: nothing can be said after the other side's end, or its nonsense
+                self.close("" if self._has_ended else f"TLS: {explain(error)}")
+                return
         self._put(data)
 
     def _put(self, said: bytes) -> None:

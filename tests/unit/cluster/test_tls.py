@@ -149,6 +149,18 @@ async def test_junk_after_the_handshake_closes_the_link_and_raises_nothing(ours:
     dialer.close()
 
 
+async def test_what_is_said_in_the_turn_in_which_a_peer_ends_closes_the_link_and_raises_nothing(
+    ours: Contexts,
+) -> None:
+    acceptor, dialer = await secured(ours)
+    await dialer._stream.send_eof()
+    with trio.fail_after(5):
+        assert not await acceptor.wait_read()
+    acceptor.send([b"the reader's end isn't heard yet"])
+    assert (acceptor.is_closed, acceptor.reason) == (True, "")
+    dialer.close()
+
+
 def secure_node(number: int, tls: Contexts) -> Node:
     node = Node(number)
     node.bus.tls = tls
