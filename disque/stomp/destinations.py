@@ -42,7 +42,11 @@ class Channel:
 
     @property
     def topic(self) -> Topic:
-        """As a subscriber means it: a final star makes a prefix."""
+        """As a subscriber means it: a final star makes a prefix. CommandError for other brokers' wildcards."""
+        if b"*" in self.name[:-1] or self.name.endswith((b".#", b".>")):
+            raise CommandError(
+                f"a topic is a name, or a beginning and one final star, not {shown(self.name)}"
+            )
         if self.name.endswith(b"*"):
             return (Kind.PREFIX, self.name[:-1])
         return (Kind.CHANNEL, self.name)

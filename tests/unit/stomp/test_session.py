@@ -309,6 +309,18 @@ def test_what_a_subscription_needs(version: Version) -> None:
             "prefetch must be a number above 0, got '0'",
         ),
         ({"id": "0", "destination": "/control/count-msgs/queue/q"}, "nobody can subscribe to"),
+        (
+            {"id": "0", "destination": "/topic/a.*.b"},
+            "a topic is a name, or a beginning and one final star, not 'a.*.b'",
+        ),
+        (
+            {"id": "0", "destination": "/topic/a.#"},
+            "a topic is a name, or a beginning and one final star, not 'a.#'",
+        ),
+        (
+            {"id": "0", "destination": "/topic/a.>"},
+            "a topic is a name, or a beginning and one final star, not 'a.>'",
+        ),
         ({"id": "0", "destination": "/queue/"}, "no destination: '/queue/'"),
     ]:
         assert error_of(Hub().connect(version).do("SUBSCRIBE", **headers)).startswith(text)
