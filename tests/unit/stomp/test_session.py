@@ -311,15 +311,15 @@ def test_what_a_subscription_needs(version: Version) -> None:
         ({"id": "0", "destination": "/control/count-msgs/queue/q"}, "nobody can subscribe to"),
         (
             {"id": "0", "destination": "/topic/a.*.b"},
-            "a topic is a name, or a beginning and one final star, not 'a.*.b'",
+            "a topic is a name, or a beginning and one final star",
         ),
         (
             {"id": "0", "destination": "/topic/a.#"},
-            "a topic is a name, or a beginning and one final star, not 'a.#'",
+            "a topic is a name, or a beginning and one final star",
         ),
         (
             {"id": "0", "destination": "/topic/a.>"},
-            "a topic is a name, or a beginning and one final star, not 'a.>'",
+            "a topic is a name, or a beginning and one final star",
         ),
         ({"id": "0", "destination": "/queue/"}, "no destination: '/queue/'"),
     ]:
