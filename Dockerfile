@@ -2,7 +2,7 @@
 # that + 10000, the page on that + 1000 (loopback, unless DISQUE_HTTP_BIND opens it), data in /data.
 #
 #   docker build -t disque-broker .
-#   docker run -e DISQUE_REQUIREPASS=... -p 7711:7711 -v disque:/data disque-broker
+#   docker run -e DISQUE_REQUIREPASS=... -e DISQUE_APPENDONLY=yes -p 7711:7711 -v disque:/data disque-broker
 ARG BASE=python:3.13-slim-bookworm
 ARG BUILD=${BASE}
 

@@ -31,7 +31,8 @@ def main() -> int:
         return 0
     if not is_over:
         return 0
-    known = os.environ.get("DISQUE_REQUIREPASS")
+    path = os.environ.get("DISQUE_REQUIREPASS_FILE")
+    known = Path(path).read_text().rstrip("\r\n") if path else os.environ.get("DISQUE_REQUIREPASS")
     environment = {**os.environ, **({"DISQUE_PASSWORD": known} if known else {})}
     port = os.environ.get("DISQUE_PORT", "7711")
     command = ["disque", "-p", port, "leave", "--wait"]

@@ -114,7 +114,7 @@ def kubernetes() -> Iterator[Kubernetes]:
 
 
 @pytest.fixture
-def stop(kubernetes: Kubernetes, tmp_path: Path) -> Callable[[str, dict[str, Any]], list[str]]:
+def stop(kubernetes: Kubernetes, tmp_path: Path) -> Callable[..., list[str]]:
     """Stops a pod of this name while the set is so; returns the calls of `disque`."""
     account, programs, calls = tmp_path / "account", tmp_path / "programs", tmp_path / "calls"
     account.mkdir()
@@ -126,14 +126,14 @@ def stop(kubernetes: Kubernetes, tmp_path: Path) -> Callable[[str, dict[str, Any
     tool.write_text(f'#!/bin/sh\necho "$DISQUE_PASSWORD $*" >>{calls}\nexit 3\n')
     tool.chmod(0o755)
 
-    def stop(name: str, found: dict[str, Any]) -> list[str]:
+    def stop(name: str, found: dict[str, Any], **secret: str) -> list[str]:
         kubernetes.found = found
         status, said = run(
             PRESTOP,
             HOSTNAME=name,
             PATH=f"{programs}:{os.environ['PATH']}",
             DISQUE_PRESTOP_ACCOUNT=str(account),
-            DISQUE_REQUIREPASS="secret",
+            **(secret or {"DISQUE_REQUIREPASS": "secret"}),
             KUBERNETES_SERVICE_HOST="127.0.0.1",
             KUBERNETES_SERVICE_PORT=str(kubernetes.server_port),
         )
@@ -160,13 +160,21 @@ def the_set(replicas: int, **more: Any) -> dict[str, Any]:
     ids=["restarted", "all are stopped", "set is deleted", "not known", "numbers from 3"],
 )
 def test_pod_that_comes_back_or_has_nobody_to_leave_to_just_stops(
-    name: str, found: dict[str, Any], stop: Callable[[str, dict[str, Any]], list[str]]
+    name: str, found: dict[str, Any], stop: Callable[..., list[str]]
 ) -> None:
     assert stop(name, found) == []
 
 
+def test_pod_whose_password_is_a_file_leaves_with_it(
+    stop: Callable[..., list[str]], tmp_path: Path
+) -> None:
+    (tmp_path / "secret").write_text("of a file\n")
+    called = stop("disque-broker-2", the_set(2), DISQUE_REQUIREPASS_FILE=str(tmp_path / "secret"))
+    assert called == ["of a file -p 7711 leave --wait"]
+
+
 def test_pod_that_is_scaled_away_leaves_first(
-    kubernetes: Kubernetes, stop: Callable[[str, dict[str, Any]], list[str]]
+    kubernetes: Kubernetes, stop: Callable[..., list[str]]
 ) -> None:
     assert stop("disque-broker-2", the_set(2)) == ["secret -p 7711 leave --wait"]
     path = "/apis/apps/v1/namespaces/shop/statefulsets/disque-broker"
