@@ -86,7 +86,9 @@ def _open(path: Path, *, fix: bool) -> FileDisk:
         disk = FileDisk(path, is_locked=fix)
         if not disk.segments():
             disk.close()
-            raise LogError(f"{path} holds no segment of a log (00000001-5f3a2b1c.log)")
+            logs = [str(each) for each in sorted(path.glob("*.aof")) if each.is_dir()]
+            hint = f"; did you mean {' or '.join(logs)}?" if logs else ""
+            raise LogError(f"{path} holds no segment of a log (00000001-5f3a2b1c.log){hint}")
         return disk
     match = _SEGMENT.fullmatch(path.name)
     if not path.exists() or match is None:

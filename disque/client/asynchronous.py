@@ -124,8 +124,13 @@ class TrioTransport:
         return trio.move_on_after(seconds, shield=True)
 
     def now(self) -> float:
-        """Trio's clock."""
-        return trio.current_time()
+        """trio's clock. RuntimeError outside of trio."""
+        try:
+            return trio.current_time()
+        except RuntimeError:
+            raise RuntimeError(
+                "AsyncClient is for trio; from asyncio use Client, by asyncio.to_thread"
+            ) from None
 
 
 @contextmanager

@@ -122,6 +122,13 @@ def test_what_is_no_log_is_refused(
     assert run(tmp_path) == UNUSABLE
 
 
+def test_a_node_s_folder_is_told_the_log_in_it(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(folder.parent) == UNUSABLE
+    assert capsys.readouterr().err.endswith(f"; did you mean {folder}?\n")
+
+
 def test_a_log_in_use_can_be_looked_at_but_not_fixed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

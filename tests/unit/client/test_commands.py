@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -161,3 +162,11 @@ def test_both_clients_have_the_same_names() -> None:
     # an event loop of one's own is for programs that block
     assert names(Client) - names(AsyncClient) == {"dedicated"}
     assert names(AsyncClient) - names(Client) == set()
+
+
+def test_the_client_of_trio_says_under_asyncio_what_to_use_there() -> None:
+    async def ping() -> None:
+        await AsyncClient("disque://127.0.0.1:1").ping()
+
+    with pytest.raises(RuntimeError, match="AsyncClient is for trio; from asyncio use Client"):
+        asyncio.run(ping())
