@@ -326,4 +326,6 @@ def _tell(settings: Settings, counts: Counts, journal: Path | None) -> None:
             f"{counts.unknown:,} of which nobody knows whether they were added (--retry-unknown adds them)"
         )
     if counts.failed:
-        note(f"{counts.failed:,} were refused; the rest was not tried. Call it again to go on")
+        note(
+            f"{counts.failed:,} refused; later lines were not tried. Once that is mended, call it again to go on"
+        )

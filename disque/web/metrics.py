@@ -69,7 +69,11 @@ _GAUGES = (
     ("aof_enabled", "log_enabled", "1 if jobs are kept in a log."),
     ("aof_current_size", "log_bytes", "Size of the log."),
     ("aof_base_size", "log_base_bytes", "Size of the log after it was last rewritten."),
-    ("cluster_known_nodes", "cluster_known_nodes", "Nodes of the cluster, this one included."),
+    (
+        "cluster_known_nodes",
+        "cluster_known_nodes",
+        "Nodes of the cluster, this one and those being joined included.",
+    ),
     ("cluster_reachable_nodes", "cluster_reachable_nodes", "Other nodes that can be reached."),
 )
 # Field of INFO latencystats, name here, help.
