@@ -18,7 +18,7 @@ def pack(fields: object) -> bytes:
     return packed
 
 
-def pack_head(count: int) -> bytes:
-    """What begins an array of so many elements, each packed by itself."""
+def pack_list_head(count: int) -> bytes:
+    """What stands before the items of a list, each packed by itself."""
     head: bytes = _packer.pack_array_header(count)
     return head

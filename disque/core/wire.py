@@ -15,7 +15,7 @@ import msgpack
 
 from cluster.errors import RemoteProtocolError
 from cluster.nodeid import NodeId
-from cluster.packing import pack, pack_head
+from cluster.packing import pack, pack_list_head
 from disque.core import messages as msg
 from disque.core.job import EMPTY, NO_CLAIMS, Burials, Claim, JobSpec, Reason
 from disque.core.jobid import JOB_ID_BYTES, JobId, is_job_id
@@ -33,7 +33,7 @@ _ELEMENTS_MAX = 1 << 24  # of lists in a larger one: a frame has room for fewer 
 _LIST_COST = 8  # of a list or map beside its elements
 
 
-_COPY_HEAD = b"\x95"  # msgpack's for a list of five
+_COPY_HEAD = pack_list_head(5)
 
 
 class _Writer:
@@ -398,9 +398,9 @@ def encode(messages: list[Message]) -> bytes:
         else:
             run.append(pack(fields_of(writer, message)))
     nodes = [bytes.fromhex(node) for node in writer.nodes]
-    parts = [pack_head(3), pack(VERSION), pack(nodes), pack_head(len(runs))]
+    parts = [pack_list_head(3), pack(VERSION), pack(nodes), pack_list_head(len(runs))]
     for number, run in runs:
-        parts += [pack_head(1 + len(run)), pack(number), *run]
+        parts += [pack_list_head(1 + len(run)), pack(number), *run]
     return b"".join(parts)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgpack
 import pytest
 
-from cluster.packing import KEPT_BYTES_MAX, pack, pack_head
+from cluster.packing import KEPT_BYTES_MAX, pack, pack_list_head
 
 
 @pytest.mark.parametrize("size", [0, 10, KEPT_BYTES_MAX, KEPT_BYTES_MAX + 1])
@@ -33,4 +33,4 @@ def test_a_large_buffer_is_not_kept() -> None:
 
 @pytest.mark.parametrize("count", [0, 15, 16, 70_000])
 def test_elements_packed_by_themselves_make_the_array(count: int) -> None:
-    assert pack_head(count) + pack(7) * count == msgpack.packb([7] * count)
+    assert pack_list_head(count) + pack(7) * count == msgpack.packb([7] * count)
