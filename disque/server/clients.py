@@ -34,6 +34,7 @@ from disque.server.crowd import Crowd
 from disque.server.heap import LARGE_BYTES
 from disque.server.polling import Poller, Pusher
 from disque.server.render import render
+from disque.server.sockets import has_hung_up, keep_alive, send_at_once
 from disque.server.tls import Handshakes, TlsSocket
 
 if TYPE_CHECKING:
@@ -65,7 +66,6 @@ FAREWELL_LINGER_S = 0.1  # the same when the server ends
 LAST_REPLIES_S = 10.0  # for what waits of a client that has ended its side
 STALL_S = 10.0  # a closing connection that takes no byte for so long is dropped
 CRON_S = 1.0
-_TCP_CLOSE, _TCP_CLOSE_WAIT = 7, 8  # states of TCP_INFO
 _OUT_OF_FILES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 UNWRITTEN = "Errors writing to the AOF file"  # Disque's text
 UNKNOWN_OUTCOME = "; whether the job was added isn't known"
@@ -327,10 +327,8 @@ class Clients:
         try:
             own = sock.getsockname()
             if sock.family != socket.AF_UNIX:
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                if hasattr(socket, "TCP_NOTSENT_LOWAT"):
-                    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
-                self._keep_alive(sock)
+                send_at_once(sock, unsent_bytes=UNSENT_BYTES)
+                keep_alive(sock, self.limits.keepalive_s)
         except OSError:
             sock.close()  # it has gone already
             return
@@ -360,16 +358,7 @@ class Clients:
             self.crowd.limit(client)
             if not client.address.startswith("unix:"):
                 with contextlib.suppress(OSError):
-                    self._keep_alive(client.sock)
-
-    def _keep_alive(self, sock: socket.socket) -> None:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, bool(self.limits.keepalive_s))
-        if self.limits.keepalive_s:
-            if hasattr(socket, "TCP_KEEPIDLE"):
-                probe_s = max(self.limits.keepalive_s // 3, 1)
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, self.limits.keepalive_s)
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, probe_s)
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
+                    keep_alive(client.sock, self.limits.keepalive_s)
 
     def _refuse(self, sock: socket.socket, code: str, text: str, dialect: Dialect | None) -> None:
         self._figures.connections_rejected += 1
@@ -588,20 +577,9 @@ class Clients:
                 self.crowd.drop_slow(client)
         else:
             client.over_soft_since_ms = None
-        if client.room is not None and client.waits and _has_hung_up(client):
+        if (
+            client.room is not None
+            and client.waits
+            and has_hung_up(client.sock, counts_end=client.is_abandonable)
+        ):
             client.die()
-
-
-def _has_hung_up(client: Client) -> bool:
-    """True if the other side has gone, though nobody reads from the socket now (Linux; else never).
-
-    An end of the stream counts if unread input hides it from a command that it would end.
-    """
-    sock = client.sock
-    if sock.family == socket.AF_UNIX or not hasattr(socket, "TCP_INFO"):
-        return False
-    try:
-        state = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
-    except OSError:
-        return True
-    return state == _TCP_CLOSE or (state == _TCP_CLOSE_WAIT and client.is_abandonable)

@@ -1,4 +1,5 @@
-"""Sockets: listening ones, opened before anything is promised, with one clear sentence if that fails.
+"""Sockets: listening ones, opened before anything is promised, with one clear sentence if that fails; and what the
+kernel is asked of those of clients.
 
 It knows addresses and ports, nothing of what is served there.
 """
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 EVERYWHERE = ("0.0.0.0", "::")
 _ALL = ("*", "")
 _TAKEN = (errno.EADDRINUSE, errno.EACCES)
+_TCP_CLOSE, _TCP_CLOSE_WAIT = 7, 8  # states of TCP_INFO
 
 
 def listen(hosts: Sequence[str], port: int, backlog: int) -> list[socket.socket]:
@@ -83,3 +85,33 @@ def _listen_on(host: str, port: int, backlog: int) -> list[socket.socket]:
             each.close()
         raise
     return listeners
+
+
+def send_at_once(sock: socket.socket, *, unsent_bytes: int) -> None:
+    """Have TCP wait for no more to send; the kernel takes so many bytes ahead, where it can be told."""
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if hasattr(socket, "TCP_NOTSENT_LOWAT"):
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, unsent_bytes)
+
+
+def keep_alive(sock: socket.socket, idle_s: int) -> None:
+    """Have TCP find out whether the other side of an idle connection is there; 0: never."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, bool(idle_s))
+    if idle_s and hasattr(socket, "TCP_KEEPIDLE"):
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, idle_s)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, max(idle_s // 3, 1))
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
+
+
+def has_hung_up(sock: socket.socket, *, counts_end: bool) -> bool:
+    """True if the other side has gone, though nobody reads from the socket now (Linux; else never).
+
+    counts_end: an end of the stream, which unread input may hide from a command that it would end, is enough.
+    """
+    if sock.family == socket.AF_UNIX or not hasattr(socket, "TCP_INFO"):
+        return False
+    try:
+        state = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
+    except OSError:
+        return True
+    return state == _TCP_CLOSE or (state == _TCP_CLOSE_WAIT and counts_end)
