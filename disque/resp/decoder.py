@@ -42,6 +42,7 @@ _PATTERNS_MAX = 4  # of a connection
 _PATTERN_WORDS_MAX = 32
 _PATTERN_BYTES_MAX = 256  # of the words that stay the same
 _KEY_BYTES = 16  # of a command, that tell its pattern: `*6 $6 ADDJOB` with the line ends
+_UNLIKE_MAX = 64  # commands (pipelined: reads) from one look for a pattern to the next
 _HEADER_BYTES_MAX = 24
 _SHORT_BYTES = 1_024  # lengths whose header is at hand
 
@@ -106,14 +107,18 @@ class Decoder:
         "_detour_length",
         "_fed",
         "_fed_bytes",
+        "_headers",
         "_held_bytes",
         "_is_before_auth",
         "_left",
+        "_lengths",
         "_needed",
         "_patterns",
         "_position",
         "_seen",
+        "_to_pass",
         "_trailer",
+        "_unlike",
         "error",
         "has_more",
         "pending_bytes",
@@ -131,6 +136,11 @@ class Decoder:
         # that were fed and haven't come out as commands, half a command included
         self.pending_bytes = 0
         self._allowance = 0  # of ARGUMENTS_A_TAKE, what this take() has left
+        # Of the last command's arguments: those of a connection are alike
+        self._lengths: list[int] = []
+        self._headers: list[bytes] = []
+        self._unlike = 0  # commands to let pass before a pattern is looked for again
+        self._to_pass = 0
         # By the first bytes of a command: the words of the last one but the longest, and the pattern
         self._seen: dict[bytes, list[bytes]] = {}
         self._patterns: dict[bytes, _Pattern] = {}
@@ -277,7 +287,8 @@ class Decoder:
 
     def _learn(self, key: bytes, words: list[bytes]) -> None:
         """Keep the pattern of a command if the last one of this key had the same."""
-        if not 1 < len(words) <= _PATTERN_WORDS_MAX:
+        if self._to_pass or not 1 < len(words) <= _PATTERN_WORDS_MAX:
+            self._to_pass -= self._to_pass > 0
             return
         lengths = list(map(len, words))
         longest = max(lengths[1:])
@@ -288,7 +299,10 @@ class Decoder:
         same[varied] = b""
         if self._seen.get(key) != same:
             _put(self._seen, key, same)
-        elif key not in self._patterns or self._patterns[key].words != same:
+            self._to_pass, self._unlike = self._unlike, min(2 * self._unlike + 1, _UNLIKE_MAX)
+            return
+        self._unlike = 0
+        if key not in self._patterns or self._patterns[key].words != same:
             _put(self._patterns, key, _Pattern(same, varied))
 
     # The fast path
@@ -330,8 +344,7 @@ class Decoder:
         """Take the commands at the head of `parts`; return the index of the first part left."""
         at, last, arguments_max = 0, len(parts) - 1, self._arguments_max
         is_odd = False
-        last_lengths: list[int] = []
-        headers: list[bytes] = []
+        last_lengths, headers = self._lengths, self._headers
         while len(commands) < count_max:
             count = _COUNTS.get(parts[at])
             if count is None or count > arguments_max:
@@ -349,6 +362,8 @@ class Decoder:
                 break
             commands.append(arguments)
             at = end
+        if len(last_lengths) <= _PATTERN_WORDS_MAX:
+            self._lengths, self._headers = last_lengths, headers
         if is_odd:
             self._detour = self._detour_length
             self._detour_length = min(2 * self._detour_length, _DETOUR_MAX)

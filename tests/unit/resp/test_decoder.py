@@ -382,6 +382,19 @@ def test_what_is_the_same_in_commands_has_the_same_words() -> None:
     assert len({id(command[2]) for command in taken[-4:]}) == 4
 
 
+def test_a_pattern_is_found_after_commands_that_had_none() -> None:
+    decoder = Decoder()
+    for number in range(200):
+        words = [b"ADDJOB", b"q%d" % number, b"a longer body", b"0"]
+        decoder.feed(spell(words))
+        assert decoder.take() == [words]
+    assert not decoder._patterns
+    for _ in range(2 * 64 + 2):
+        decoder.feed(spell(ADDJOB))
+        assert decoder.take() == [ADDJOB]
+    assert decoder._patterns
+
+
 def test_patterns_are_few_and_small() -> None:
     decoder = Decoder()
     for number in range(100):
