@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import attrs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -12,13 +11,6 @@ from disque.core.sleeper import UNBOOKED, Sleeper
 BUCKET_MS = 8_192
 DAY_MS = 86_400_000
 START = 1_700_000_000_000
-
-
-@attrs.define(eq=False)
-class Item(Sleeper):
-    """Something to wake."""
-
-    number: int
 
 
 def due(agenda: Agenda, now_ms: int) -> list[Sleeper]:
@@ -35,11 +27,11 @@ offsets = st.one_of(
     st.integers(0, 3 * BUCKET_MS),
     st.sampled_from([BUCKET_MS - 1, BUCKET_MS, BUCKET_MS + 1, DAY_MS, 365 * DAY_MS]),
 )
-numbers = st.integers(0, 5)
+numbered = st.integers(0, 5)
 steps = st.lists(
     st.one_of(
-        st.tuples(st.just("book"), numbers, offsets),
-        st.tuples(st.just("cancel"), numbers, st.just(0)),
+        st.tuples(st.just("book"), numbered, offsets),
+        st.tuples(st.just("cancel"), numbered, st.just(0)),
         st.tuples(st.just("advance"), st.just(0), offsets),
     ),
     max_size=40,
@@ -50,7 +42,7 @@ steps = st.lists(
 @given(steps)
 def test_agenda_equals_a_plain_list_of_bookings(plan: list[tuple[str, int, int]]) -> None:
     agenda, now = Agenda(), START
-    items = [Item(n) for n in range(6)]
+    items = [Sleeper() for _ in range(6)]
     model: dict[int, int] = {}
     for what, number, offset in plan:
         if what == "book":
@@ -63,14 +55,12 @@ def test_agenda_equals_a_plain_list_of_bookings(plan: list[tuple[str, int, int]]
             now += offset
             woken = due(agenda, now)
             expected = sorted((at, n) for n, at in model.items() if at <= now)
-            assert (
-                sorted((model[i.number], i.number) for i in woken if isinstance(i, Item))
-                == expected
-            )
-            times = [model[i.number] for i in woken if isinstance(i, Item)]
+            numbers = [items.index(item) for item in woken]
+            assert sorted((model[n], n) for n in numbers) == expected
+            times = [model[n] for n in numbers]
             assert times == sorted(times), "woken out of order"
             model = {n: at for n, at in model.items() if at > now}
-        assert {i.number: i.wake_at for i in items if i.wake_at != UNBOOKED} == model
+        assert {n: i.wake_at for n, i in enumerate(items) if i.wake_at != UNBOOKED} == model
         first = agenda.next_at()
         assert (first is None) == (not model)
         assert first is None or first <= min(model.values()), "the owner would sleep too long"
@@ -80,14 +70,13 @@ def test_agenda_equals_a_plain_list_of_bookings(plan: list[tuple[str, int, int]]
 @given(st.lists(offsets, min_size=1, max_size=20))
 def test_owner_who_sleeps_until_next_at_wakes_each_item_on_the_millisecond(plan: list[int]) -> None:
     agenda = Agenda()
-    items = {Item(n): START + offset for n, offset in enumerate(plan)}
+    items = {Sleeper(): START + offset for offset in plan}
     for item, booked in items.items():
         agenda.book(item, booked)
     now, turns = START, 0
     while (at := agenda.next_at()) is not None:
         now, turns = max(now, at), turns + 1
         for woken in due(agenda, now):
-            assert isinstance(woken, Item)
             assert items.pop(woken) == now
     assert not items
     assert turns <= 2 * len(plan) + 1, "idle wake-ups beyond one a bucket"
@@ -95,7 +84,7 @@ def test_owner_who_sleeps_until_next_at_wakes_each_item_on_the_millisecond(plan:
 
 def test_items_of_one_millisecond_wake_in_order_of_booking() -> None:
     agenda = Agenda()
-    items = [Item(n) for n in range(5)]
+    items = [Sleeper() for _ in range(5)]
     agenda.pop_due(START)
     for item in items:
         agenda.book(item, START + 10)
@@ -103,7 +92,7 @@ def test_items_of_one_millisecond_wake_in_order_of_booking() -> None:
 
 
 def test_booking_again_replaces_the_booking() -> None:
-    agenda, item = Agenda(), Item(0)
+    agenda, item = Agenda(), Sleeper()
     agenda.pop_due(START)
     for at in (5, 9, 5, DAY_MS, 7):
         agenda.book(item, START + at)
@@ -112,14 +101,14 @@ def test_booking_again_replaces_the_booking() -> None:
 
 
 def test_booking_in_the_past_wakes_at_once() -> None:
-    agenda, item = Agenda(), Item(0)
+    agenda, item = Agenda(), Sleeper()
     agenda.pop_due(START)
     agenda.book(item, START - DAY_MS)
     assert due(agenda, START) == [item]
 
 
 def test_cancel_of_what_isnt_booked_is_nothing() -> None:
-    agenda, item = Agenda(), Item(0)
+    agenda, item = Agenda(), Sleeper()
     agenda.cancel(item)
     agenda.book(item, START)
     agenda.cancel(item)
@@ -131,9 +120,9 @@ def test_cancel_of_what_isnt_booked_is_nothing() -> None:
 def test_far_timers_that_are_cancelled_leave_nothing_behind() -> None:
     agenda = Agenda()
     agenda.pop_due(START)
-    items = [Item(n) for n in range(1_000)]
-    for item in items:
-        agenda.book(item, START + DAY_MS + item.number * 1_000)
+    items = [Sleeper() for _ in range(1_000)]
+    for n, item in enumerate(items):
+        agenda.book(item, START + DAY_MS + n * 1_000)
     for item in items:
         agenda.cancel(item)
     assert agenda.next_at() is None
@@ -143,7 +132,7 @@ def test_far_timers_that_are_cancelled_leave_nothing_behind() -> None:
 def test_a_large_bucket_opens_in_bounded_steps_and_nothing_is_lost_meanwhile() -> None:
     agenda = Agenda()
     agenda.pop_due(START)
-    items = [Item(n) for n in range(12_000)]
+    items = [Sleeper() for _ in range(12_000)]
     for item in items:
         agenda.book(item, START + DAY_MS)
     now = START + DAY_MS
@@ -171,10 +160,10 @@ def test_a_large_bucket_opens_in_bounded_steps_and_nothing_is_lost_meanwhile() -
 def test_timers_that_were_booked_anew_are_thrown_out_in_bounded_steps_and_none_is_lost() -> None:
     agenda = Agenda()
     agenda.pop_due(START)
-    items = [Item(n) for n in range(12_000)]
+    items = [Sleeper() for _ in range(12_000)]
     for item in items:
         agenda.book(item, START + 5)
-    last = Item(-1)
+    last = Sleeper()
     agenda.book(last, START + 5)
     for item in items:
         agenda.book(item, START + 6)
