@@ -156,6 +156,7 @@ def _done(state: State, id_: Any, reason: Any, holders: Any, told: Any, expires_
 
 def _settled(state: State, id_: Any, reason: Any, holders: Any, told: Any, expires_at: Any) -> None:
     _gone(state, id_)
+    forget_tombstone(state, id_)  # a compacted log says it again
     left = members_of(state, tuple(holders))
     boots = tuple([(node, boot_of(state, node)) for node in left if node != state.self_id])
     is_long = len(left) < len(holders)

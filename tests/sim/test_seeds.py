@@ -49,6 +49,7 @@ WITH_LOG = {
     1499: "a store that isn't whole queued jobs of one holder before any peer was reached",
     1049: "simulator: what was paged out before it was seen had no life, so no orders",
     1395: "simulator: the same",
+    16: "a tombstone that a compacted log says again was booked twice: KeyError",
 }
 
 

@@ -412,3 +412,12 @@ def test_records_read_back_from_msgpack_restore_as_well() -> None:
         assert_same_facts(node, after)
         after.see(UP)
         after.advance(30_000)
+
+
+def test_a_tombstone_that_a_compacted_log_says_again_is_one() -> None:
+    node, id_, records = node_and_records("tombstone")
+    assert records[-1].kind == "settled"
+    after = replayed(node, [*records, records[-1]])
+    after.see(UP)
+    after.advance(200_000)
+    assert state_name(after, id_) == "none"
