@@ -112,9 +112,8 @@ class Link:
         if self._tls is not None:
             try:
                 data = self._tls.encrypt(data)
-            except (
-                OSError
-            ) as error:  # ssl's: nothing can be said after the other side's end, or its nonsense
+            except OSError as error:
+                # ssl's: nothing can be said after the other side's end, or its nonsense
                 self.close("" if self._has_ended else f"TLS: {explain(error)}")
                 return
         self._put(data)

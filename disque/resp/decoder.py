@@ -179,7 +179,8 @@ class Decoder:
         if self.error is not None:
             return
         size = len(data)
-        if not (self.pending_bytes or self._left) and isinstance(data, bytes):
+        is_first = not (self.pending_bytes or self._left)
+        if is_first and isinstance(data, bytes) and size <= self._buffer_max:
             self._data, self._position = data, 0  # nothing comes before it
             self.pending_bytes = size
             return

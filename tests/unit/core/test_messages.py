@@ -503,3 +503,20 @@ def test_split_counts_the_bodies_of_every_type_that_has_one(kind: type[Any]) -> 
             1,
             1,
         ]
+
+
+@given(st.lists(STATEMENTS[msg.ReplJob] | STATEMENTS[msg.GotJob], min_size=1, max_size=4))
+def test_what_is_written_and_read_by_hand_is_as_the_schema_has_it(said: list[Any]) -> None:
+    writer, reader = wire._Writer(), wire._Reader([A, B, C, D, E])
+    writer.nodes = {node: number for number, node in enumerate((A, B, C, D, E))}
+    for message in said:
+        number, fields_of = wire._ENCODERS[type(message)]
+        row = fields_of(writer, message)
+        if isinstance(message, msg.ReplJob):
+            assert writer.copy(message) == msgpack.packb(row)
+        row = msgpack.unpackb(msgpack.packb(row), strict_map_key=False)
+        by_hand = wire._statement(reader, type(message), wire._DECODERS[number][1], row)
+        reads = wire._DECODERS[number][1]
+        assert by_hand == type(message)(
+            *[read(reader, field) for read, field in zip(reads, row, strict=True)]
+        )

@@ -181,6 +181,13 @@ def test_more_than_the_buffer_limit_ends_the_connection() -> None:
     assert decoder.pending_bytes == 0
 
 
+def test_a_single_read_is_bounded_as_many_are() -> None:
+    decoder = Decoder(buffer_bytes_max=1000)
+    with pytest.raises(BufferLimitError, match="1001 bytes pending, the limit is 1000"):
+        decoder.feed(b"x" * 1001)
+    assert decoder.pending_bytes == 0
+
+
 def test_a_client_that_is_not_taken_from_keeps_its_input_as_bytes() -> None:
     decoder = Decoder()
     for _ in range(1000):
