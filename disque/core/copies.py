@@ -15,6 +15,7 @@ from disque.core.job import (
     DONE,
     NO_CLAIMS,
     NO_ROLE,
+    PAGE_MIN_BYTES,
     QUEUED,
     Burials,
     Claim,
@@ -219,6 +220,8 @@ def _charge_body(state: State, job: Job, by: int) -> None:
     elif job.body is not None:
         size = len(job.body)
         state.body_bytes += size if by > 0 else -size
+        if by > 0 and size >= PAGE_MIN_BYTES and state.is_logged:
+            state.unwritten_bytes += size
 
 
 def spec_bytes(spec: JobSpec) -> int:

@@ -319,6 +319,7 @@ class Engine:
         """All that is to be stored, sent and answered since the last call."""
         state = self.state
         ready, state.ready = state.ready, Ready()
+        state.unwritten_bytes = 0
         if ready.messages:
             state.batch_of.clear()
             state.said_in.clear()
@@ -348,6 +349,7 @@ class Engine:
     def set_shell_bytes(self, shell_bytes: int) -> None:
         """The shell's buffers, charged like jobs."""
         self.state.shell_bytes = shell_bytes
+        logged.page_more(self.state)
 
     def is_out_of_memory(self) -> bool:
         """Evict what may go; True if commands that need memory must be refused (OOM)."""

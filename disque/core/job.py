@@ -116,6 +116,9 @@ class JobSpec:
     headers: Mapping[bytes, bytes]
 
 
+PAGE_MIN_BYTES = 256  # smaller bodies stay in memory: a handle is no smaller
+
+
 @value
 class Paged:
     """A body that lies in the log alone: in the record of `size` bytes at `offset` of a segment (architecture 8)."""

@@ -13,7 +13,7 @@ from disque.core.copies import copy_record, end_record, page_out
 from disque.core.job import Job, JobState, Paged
 from disque.core.jobid import JobId
 from disque.core.listing import listed
-from disque.core.memory import is_paging, is_worth_paging
+from disque.core.memory import PAGE_MORE_PERCENT, is_above, is_paging, is_worth_paging
 from disque.core.passes import Pager
 from disque.core.ready import Record
 from disque.core.state import State, Tombstone, wake
@@ -21,7 +21,9 @@ from disque.core.state import State, Tombstone, wake
 _FACT_BYTES = 250  # of a job's record, apart from its body, names and headers
 _END_BYTES = 150
 _PAGER_BYTES = 1 << 20  # stored again a step
+_PAGER_LOOK_BYTES = 250  # as which a look at a job counts
 _PAGER_MS = 10
+_PAGE_WORTH = 50  # a fiftieth of maxmemory is worth a pass
 
 
 def placed(state: State, id_: JobId, segment: int, offset: int, size: int) -> None:
@@ -38,6 +40,7 @@ def placed(state: State, id_: JobId, segment: int, offset: int, size: int) -> No
         job.body = place if isinstance(body, Paged) else body
     elif isinstance(body, Paged) or (body is not None and is_worth_paging(state, body)):
         page_out(state, job, place)
+        page_more(state)
 
 
 def page_all(state: State) -> None:
@@ -47,10 +50,22 @@ def page_all(state: State) -> None:
         wake(state, state.pager, state.now_ms)
 
 
+def page_more(state: State) -> None:
+    """The same if handles now need the room that bodies took while there was some; called often."""
+    if not is_paging(state):
+        state.pager.left_bytes = 0
+    elif is_above(state, PAGE_MORE_PERCENT):
+        # What the last pass had to leave isn't looked through again for as long as little was added
+        gain = state.body_bytes - state.pager.left_bytes
+        if gain * _PAGE_WORTH > state.limits.maxmemory_bytes:
+            page_all(state)
+
+
 def pager_due(state: State, pager: Pager) -> None:
     """Store the next bodies again; `placed` lets go of them while memory is tight."""
     budget = _PAGER_BYTES
     while pager.ids and budget > 0:
+        budget -= _PAGER_LOOK_BYTES
         job = state.jobs.get(pager.ids.pop())
         if job is None or not isinstance(job.body, bytes) or not job.segment:
             continue
@@ -59,8 +74,9 @@ def pager_due(state: State, pager: Pager) -> None:
             state.ready.records += restate(state, job.id)
     if pager.ids and is_paging(state):
         wake(state, pager, state.now_ms + _PAGER_MS)
-    else:
-        pager.ids.clear()
+        return
+    pager.left_bytes = 0 if pager.ids else state.body_bytes
+    pager.ids.clear()
 
 
 def stands_for(state: State, record: Record) -> bool:

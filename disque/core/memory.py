@@ -10,6 +10,7 @@ from itertools import islice
 from typing import TypeVar
 
 from disque.core.copies import remove
+from disque.core.job import PAGE_MIN_BYTES
 from disque.core.jobid import JobId
 from disque.core.state import Absence, Mark, State, Tombstone, record
 
@@ -25,7 +26,8 @@ SUBSCRIPTION_BYTES = 300  # of a topic, besides its name
 FULL_PERCENT = 95  # of maxmemory, see Pressure
 HIGH_PERCENT = 75
 PAGE_PERCENT = 60  # of maxmemory; above it, with a log, bodies go to disk, before peers are asked
-PAGE_MIN_BYTES = 256
+PAGE_MORE_PERCENT = 68  # above it those that came when there was room follow
+UNWRITTEN_PERCENT = 25  # of maxmemory; so much may come at a time, and leave when it is written
 _EVICT_STEP = 1_000  # things evicted at a time
 
 _Memory = TypeVar("_Memory", Tombstone, Mark, Absence)
@@ -63,13 +65,21 @@ def used_memory(state: State) -> int:
 
 def pressure(state: State) -> Pressure:
     """The present level; maxmemory 0 is no limit."""
+    if is_above(state, FULL_PERCENT):
+        return Pressure.FULL
+    return Pressure.HIGH if is_above(state, HIGH_PERCENT) else Pressure.NONE
+
+
+def is_above(state: State, percent: int) -> bool:
+    """True if so much of maxmemory is used by what the log's next write can't take out of it."""
     most = state.limits.maxmemory_bytes
     if not most:
-        return Pressure.NONE
+        return False
     used = used_memory(state)
-    if used > _share_of(most, FULL_PERCENT):
-        return Pressure.FULL
-    return Pressure.HIGH if used > _share_of(most, HIGH_PERCENT) else Pressure.NONE
+    line = _share_of(most, percent)
+    if used > line and state.unwritten_bytes and percent > PAGE_PERCENT:
+        used -= min(state.unwritten_bytes, _share_of(most, UNWRITTEN_PERCENT))
+    return used > line
 
 
 def _share_of(most: int, percent: int) -> int:
@@ -77,18 +87,13 @@ def _share_of(most: int, percent: int) -> int:
     return most // 100 * percent + most % 100 * percent // 100
 
 
-def _is_above(state: State, percent: int) -> bool:
-    most = state.limits.maxmemory_bytes
-    return bool(most) and used_memory(state) > _share_of(most, percent)
-
-
 def is_out_of_memory(state: State) -> bool:
     """Evict what may go, some at a time; True if memory is still over 95 % (the OOM error)."""
-    if not _is_above(state, FULL_PERCENT):
+    if not is_above(state, FULL_PERCENT):
         return False
     if state.limits.is_eviction_on:
         _evict(state)
-    return _is_above(state, FULL_PERCENT)
+    return is_above(state, FULL_PERCENT)
 
 
 def _evict(state: State) -> None:
@@ -118,7 +123,7 @@ def is_worth_paging(state: State, body: bytes) -> bool:
 
 def is_paging(state: State) -> bool:
     """True above the level at which bodies leave memory."""
-    return _is_above(state, PAGE_PERCENT)
+    return is_above(state, PAGE_PERCENT)
 
 
 def queue_idle_ms(state: State) -> int:

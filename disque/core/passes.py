@@ -37,6 +37,7 @@ class Pager(Sleeper):
     """A bounded pass over all jobs whose bodies should leave memory."""
 
     ids: list[JobId] = attrs.Factory(list)
+    left_bytes: int = 0  # of bodies, that the last pass looked at and left
 
 
 @attrs.define(eq=False)

@@ -36,7 +36,7 @@ from disque.core.ending import fail_add
 from disque.core.external import NO_OWN_COPY, add_once, hand_over, move_in_doubt, reason_of
 from disque.core.job import ACTIVE, MOVING, WAITING, Job
 from disque.core.jobid import JobId, framed_job_id, job_id_frame
-from disque.core.memory import Pressure, pressure
+from disque.core.memory import HIGH_PERCENT, is_above
 from disque.core.moves import can_move_to
 from disque.core.ready import ClientId, Status
 from disque.core.sharing import intern_nodes, only_self, shared_spec
@@ -162,7 +162,7 @@ def _needed_peers(state: State, command: cmd.AddJob) -> int:
 
 def is_tight(state: State) -> bool:
     """True if new jobs should be held by peers alone, as far as they can (reference 6.4)."""
-    return pressure(state) > Pressure.NONE
+    return is_above(state, HIGH_PERCENT)
 
 
 def _hosts(state: State, job: Job) -> int:

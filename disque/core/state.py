@@ -352,6 +352,8 @@ class State:
     body_bytes: int = 0  # of live copies, in memory
     spec_bytes: int = 0  # names and headers of all copies, ends that know them included
     name_bytes: int = 0  # of queues, and of those that waiting GETJOBs name
+    # of bodies that came in since `take_ready`: what is written to the log next may leave memory
+    unwritten_bytes: int = 0
     paged_bytes: int = 0  # of records of live copies whose bodies lie in the log alone
     is_logged: bool = False  # there is a log
     is_recording: bool = True  # somebody takes the records: without a log nobody may

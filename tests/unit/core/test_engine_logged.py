@@ -11,7 +11,7 @@ from disque.core import messages as msg
 from disque.core.job import JobState, Paged
 from disque.core.jobid import JobId
 from disque.core.limits import Limits
-from disque.core.memory import BASE_BYTES
+from disque.core.memory import BASE_BYTES, Pressure, pressure
 from disque.core.ready import BASE_KINDS, Record
 from tests.unit.core.builders import (
     BOOT,
@@ -219,6 +219,62 @@ def test_a_limit_that_falls_sends_bodies_to_the_log_and_no_more_than_needed() ->
         node.clear()
     assert 1_300_000 < node.state.body_bytes <= 1_500_000
     assert len(node.get(count=100)) == 60
+
+
+def write(node: Node) -> None:
+    """The log's write at the end of a turn; what was said is forgotten."""
+    for record in node.records:
+        if record.kind in BASE_KINDS:
+            node.engine.placed(JobId(record.fields[0]), 1, 100, 1_000)  # type: ignore[arg-type]
+    node.clear()
+
+
+def limited(maxmemory: int) -> Node:
+    node = Node(UP, limits=Limits(maxmemory_bytes=maxmemory))
+    node.engine.set_logged(True)
+    return node
+
+
+LIMIT = 10_000_000
+
+
+def test_handles_that_need_room_send_early_bodies_to_the_log() -> None:
+    node = limited(LIMIT)
+    for turn in range(90):
+        copies = [copy(job_id(turn * 100 + n), B, A, body=b"x" * 8_000) for n in range(100)]
+        node.hear_many(B, copies)
+        assert not node.told(msg.Refused), f"turn {turn}"
+        write(node)
+        node.advance(10)
+        write(node)
+    assert node.state.body_bytes < LIMIT // 20
+    assert pressure(node.state) is Pressure.NONE
+
+
+def test_a_pass_that_could_not_help_is_not_repeated() -> None:
+    node = limited(LIMIT)
+    node.hear_many(B, [copy(job_id(n), B, A, body=b"x" * 200) for n in range(8_000)])
+    write(node)
+    node.engine.set_shell_bytes(0)
+    assert node.state.pager.ids
+    node.advance(1_000)
+    node.engine.set_shell_bytes(0)
+    assert not node.state.pager.ids
+
+
+def test_bodies_of_one_turn_are_no_reason_to_refuse_until_they_are_too_many() -> None:
+    node = limited(LIMIT)
+    node.hear_many(B, [copy(job_id(n), B, A, body=b"x" * 100_000) for n in range(120)])
+    refused = len(node.told(msg.Refused))
+    assert refused
+    taken_bytes = (120 - refused) * 100_000
+    assert 0.8 * LIMIT < taken_bytes < LIMIT
+    write(node)
+    assert pressure(node.state) is Pressure.NONE
+
+    without_log = Node(UP, limits=Limits(maxmemory_bytes=LIMIT))
+    without_log.hear_many(B, [copy(job_id(n), B, A, body=b"x" * 100_000) for n in range(80)])
+    assert without_log.told(msg.Refused)
 
 
 def test_a_paged_body_moves_and_is_freed_with_its_job() -> None:
