@@ -24,6 +24,7 @@ ONCE_FAILED = {
     9510: "simulator: a whisper ended a dummy by ends that nobody had stored",
     6392: "RETRY 0, acked where it wasn't known who owned it: the asked one had given it on, and settled",
     8251: "checker: copies that expired a few ms apart counted as too few",
+    40589: "simulator: a whisper about a dummy reached a slow node that had forgotten it meanwhile",
     5358: "simulator: a node that had left still counted as one that knew of an ack",
 }
 WITH_LOG = {

@@ -53,17 +53,23 @@ def whisper(world: World, target: Node, dice: random.Random, job: JobId | None =
         return
     speaker = dice.choice(speakers)
     kind = dice.choice(list(_MAKERS))
+    # A slow node hears it later, when it may know other things of the job
+    target.turn_with(lambda: _say(world, speaker, target, kind, job))
+
+
+def _say(world: World, speaker: Node, target: Node, kind: str, job: JobId) -> None:
+    state = adapter.state_of(target)
     message = _MAKERS[kind](state, speaker, job)
     if isinstance(message, msg.WITH_BODY):
         message = _with_body(target, message)
     if message is None or (job in state.adding and kind in _NOT_WHILE_WAITING):
         return
     (message,) = wire.decode(wire.encode([message]))
-    target.turn_with(lambda: target.broker.hear(speaker.id, speaker.identity.boot, message))
     if isinstance(message, msg.SetAck | msg.GotAck | msg.DelJob | msg.KeepDummy):
         world.watch.whispered_end(target, job)
         world.history.whispered_end(target, job.decode())
     world.watch.trace("whisper", f"{speaker.name}>{target.name}", (job,), (message,))
+    target.broker.hear(speaker.id, speaker.identity.boot, message)
 
 
 def _some_job(world: World, state: State, dice: random.Random) -> JobId | None:
