@@ -311,6 +311,10 @@ class Engine:
         """Forget all jobs and queues (DEBUG FLUSHALL, CLUSTER RESET)."""
         flushing.flush_all(self.state)
 
+    def take_apart(self) -> Iterator[None]:
+        """Give the memory of an engine that nobody needs any more back, in bounded steps."""
+        return flushing.take_apart(self.state)
+
     def next_wakeup_ms(self) -> int | None:
         """ms at which `advance` should be called again, None: not before another input."""
         return self.state.agenda.next_at()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import attrs
@@ -17,13 +18,15 @@ from disque.aof.files import kernel_boot_id
 from disque.aof.replay import Findings, Replay
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from disque.aof.disk import Disk
+    from disque.aof.replay import Placed
     from disque.core.engine import Engine
     from disque.server.eventlog import EventLog
 
 _NOTES_SHOWN = 20
+_SMALL_BYTES = 1 << 20  # a log that is read in a moment
 
 
 @attrs.define(eq=False)
@@ -50,6 +53,21 @@ class Loading:
         ]
 
 
+@contextmanager
+def no_collections(*, is_kept: bool) -> Iterator[None]:
+    """Nothing of what is loaded is garbage, and each full collection would walk over all of it.
+
+    `is_kept`: later ones don't look at what is there by the end, either.
+    """
+    gc.disable()
+    try:
+        yield
+    finally:
+        if is_kept:
+            gc.freeze()
+        gc.enable()
+
+
 async def load(
     disk: Disk,
     engine: Engine,
@@ -69,23 +87,27 @@ async def load(
         is_dry=is_dry,
     )
     loading.findings = replay.findings
-    # Nothing of this is garbage, and each full collection would walk over all of it.
-    gc.disable()
-    try:
-        for batch in replay.run():
-            for record, segment, offset, size in batch:
-                engine.restore(record, segment, offset, size)
-            await trio.lowlevel.checkpoint()
-            if is_cancelled():
-                return
-    finally:
-        if not is_dry:
-            gc.freeze()
-        gc.enable()
+    batches, is_large = replay.run(), replay.findings.total_bytes > _SMALL_BYTES
+    while (batch := await _next(batches, is_large)) is not None:
+        for record, segment, offset, size in batch:
+            engine.restore(record, segment, offset, size)
+        if is_cancelled():
+            return
     lost = [id_ for id_ in replay.findings.lost_ids if not engine.knows(id_)]
     loading.lost_jobs = len(lost)
     loading.took_s = time.monotonic() - loading.started
     loading.is_done = True
+
+
+async def _next(batches: Iterator[list[Placed]], is_large: bool) -> list[Placed] | None:
+    """What a replay gives next, None at its end.
+
+    To read a large segment, and look through it for damage, is left to a thread.
+    """
+    if is_large:
+        return await trio.to_thread.run_sync(next, batches, None)
+    await trio.lowlevel.checkpoint()
+    return next(batches, None)
 
 
 def tell(events: EventLog, loading: Loading, *, jobs: int) -> None:

@@ -74,17 +74,18 @@ class Persistence:
         try:
             disk = FileDisk(self._folder)
             turns.broker.engine.set_logged(config.appendonly)
-            await replaying.load(
-                disk,
-                turns.broker.engine,
-                self.loading,
-                stored_boot=self._stored_boot,
-                may_cut=config.aof_load_truncated,
-                is_cancelled=is_cancelled,
-            )
-            if not self.loading.is_done:
-                return False
-            await self._take_over()
+            with replaying.no_collections(is_kept=True):
+                await replaying.load(
+                    disk,
+                    turns.broker.engine,
+                    self.loading,
+                    stored_boot=self._stored_boot,
+                    may_cut=config.aof_load_truncated,
+                    is_cancelled=is_cancelled,
+                )
+                if not self.loading.is_done:
+                    return False
+                await self._take_over()
             self._open(disk, is_complete=True)
             if config.appendonly:
                 self._begin()
@@ -329,14 +330,17 @@ class Persistence:
         disk = FileDisk(self._opened, is_locked=False)
         try:
             await log.wait_safe()
-            await replaying.load(
-                disk, engine, trial, stored_boot=own.boot, may_cut=True, is_dry=True
-            )
+            with replaying.no_collections(is_kept=False):
+                await replaying.load(
+                    disk, engine, trial, stored_boot=own.boot, may_cut=True, is_dry=True
+                )
         except (OSError, LogError) as error:
             raise CommandError(f"The log can't be loaded: {error}") from None
         finally:
             log.is_paused = bool(self._turns.trouble)
             disk.close()
+            for _ in engine.take_apart():
+                await trio.lowlevel.checkpoint()
         found = trial.findings
         if found.lost or found.missing or found.torn_bytes:
             raise CommandError(f"The log is damaged: {found.lost_bytes} bytes lost")

@@ -27,6 +27,7 @@ HEALED = 100_000
 CHURNED = 300_000  # enough for the collector to look at everything
 LISTENERS = 10_000
 FILES = 12_000
+PIPELINED = 20_000
 QUEUES = 990_000  # there are others, and a limit
 
 
@@ -86,8 +87,24 @@ def measure(cluster: Cluster, count: int, only: str) -> int:
         "JSCAN COUNT 1000000": command("JSCAN", "COUNT", 1_000_000),
         "QPEEK 1000000": command("QPEEK", "q0", 1_000_000),
         "GETJOB COUNT 100000": command("GETJOB", "COUNT", 100_000, "FROM", "q1"),
+        "ENQUEUE of a fifth": command("ENQUEUE", *many),
+        "WORKING, pipelined": lambda: pipeline(node, "WORKING", many[:PIPELINED]),
         "NACK of a fifth": command("NACK", *many),
-        "ACKJOB of a fifth": command("ACKJOB", *many),
+        "DEQUEUE of a fifth": command("DEQUEUE", *many),
+        "WAITJOB": command("WAITJOB", *many[:1_000], "TIMEOUT", 1),
+        "SHOW, pipelined": lambda: pipeline(node, "SHOW", many[:PIPELINED]),
+        "DELJOB of a tenth": command("DELJOB", *many[::2]),
+        "CANCELJOB of a tenth": command("CANCELJOB", *many[1::2]),
+        "ACKJOB of a fifth": command("ACKJOB", *ids[count // 5 : 2 * count // 5]),
+        "FASTACK of a fifth": command("FASTACK", *ids[2 * count // 5 : 3 * count // 5]),
+        "PAUSE BCAST": command("PAUSE", "q0", "all", "BCAST"),
+        "PAUSE none": command("PAUSE", "q0", "none", "BCAST"),
+        "QSTAT GLOBAL": command("QSTAT", "q0", "GLOBAL"),
+        "DEBUG LOADAOF": command("DEBUG", "LOADAOF"),
+        "CONFIG SET maxmemory": command("CONFIG", "SET", "maxmemory", "200mb"),
+        "CONFIG SET maxmemory 0": command("CONFIG", "SET", "maxmemory", "0"),
+        "CONFIG SET appendonly no": command("CONFIG", "SET", "appendonly", "no"),
+        "CONFIG SET appendonly yes": command("CONFIG", "SET", "appendonly", "yes"),
         "MONITOR that isn't read": lambda: fill_before_monitor(node),
         "compaction": lambda: compact(node),
         "churn (collector)": lambda: churn(node),
@@ -95,6 +112,7 @@ def measure(cluster: Cluster, count: int, only: str) -> int:
         f"PUBLISH to {LISTENERS}": lambda: publish(node),
         "QSCAN REPLY all": lambda: scan_queues(node),
         "QPURGE": command("QPURGE", "q0"),
+        "CLUSTER LEAVING": lambda: leave(node),
         "DEBUG FLUSHALL": command("DEBUG", "FLUSHALL"),
     }
     worst = 0.0
@@ -128,6 +146,15 @@ def fill(node: Node, count: int, queue: str = "q", replicate: int = 1) -> list[b
             )
             ids += [client.read() for _ in range(BATCH)]
     return ids
+
+
+def pipeline(node: Node, command: str, ids: list[bytes]) -> None:
+    """One command for each, all at once."""
+    with node.connect() as client:
+        client.sock.settimeout(PATIENCE_S)
+        client.sock.sendall(b"".join([command_bytes(command, id_) for id_ in ids]))
+        for _ in ids:
+            client.read()
 
 
 def fill_before_monitor(node: Node) -> None:
@@ -169,6 +196,14 @@ def heal(node: Node, peer: Node) -> None:
     )
     # the walk's pace
     time.sleep(10)
+
+
+def leave(node: Node) -> None:
+    """All jobs are handed over, or some of them."""
+    with node.connect() as client:
+        client.call("CLUSTER", "LEAVING", "yes")
+        time.sleep(20)
+        client.call("CLUSTER", "LEAVING", "no")
 
 
 def publish(node: Node) -> None:
