@@ -30,7 +30,7 @@ from disque.resp import encoder
 from disque.resp.decoder import BufferLimitError, Decoder
 from disque.server.addresses import is_loopback, socket_host, socket_name
 from disque.server.connection import ANSWERED_MAX_BYTES, KEPT_INPUT_MAX, Client
-from disque.server.crowd import Crowd
+from disque.server.crowd import Crowd, weight_of
 from disque.server.heap import LARGE_BYTES
 from disque.server.polling import Poller, Pusher
 from disque.server.render import render
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from disque.core.ready import Reply
     from disque.server.connection import Slot, Spelled
-    from disque.server.crowd import ClientLimits
+    from disque.server.crowd import ClientLimits, Weight
     from disque.server.dialect import Dialect, Door
     from disque.server.eventlog import EventLog
     from disque.server.info import Figures
@@ -545,19 +545,29 @@ class Clients:
         while True:
             await trio.sleep(CRON_S)
             now_ms = self.turns.clock.now_ms()
-            for number, client in enumerate(list(self.by_id.values())):
+            weights: list[Weight] = []
+            # No connection that ends meanwhile is kept: ten thousand would be freed in a row
+            for number, id_ in enumerate(list(self.by_id)):
                 if number % INSPECTED_A_PASS == 0:
                     await trio.lowlevel.checkpoint()
-                self._inspect(client, now_ms)
+                client = self.by_id.get(id_)
+                if client is not None:
+                    self._inspect(client, now_ms)
+                    weights.append(weight_of(client))
             self.crowd.drop_strangers(now_ms)
-            self.crowd.drop_largest(self.by_id.values())
+            for number, _ in enumerate(self.crowd.drop_largest(weights, self.by_id), 1):
+                if number % PARTINGS_A_PASS == 0:
+                    await trio.lowlevel.checkpoint()
             self._figures.sample(now_ms, self.sent_bytes())
-            self.turns.broker.engine.set_shell_bytes(self.buffered_bytes())
+            held_bytes = self.crowd.held_bytes(weights) + self._link_bytes()
+            self.turns.broker.engine.set_shell_bytes(held_bytes)
 
     def buffered_bytes(self) -> int:
         """Bytes that connections hold: input that hasn't run, output that isn't sent; those of peers, too."""
-        of_links = 0 if self.turns.bus is None else self.turns.bus.held_bytes
-        return of_links + self.crowd.held_bytes(self.by_id.values())
+        return self._link_bytes() + self.crowd.held_bytes(map(weight_of, self.by_id.values()))
+
+    def _link_bytes(self) -> int:
+        return 0 if self.turns.bus is None else self.turns.bus.held_bytes
 
     def sent_bytes(self) -> int:
         """Bytes sent to clients since start, those of present connections included."""

@@ -17,13 +17,16 @@ from disque.server.connection import OPEN_ADDS_MAX, OUT_CAP_BYTES
 from disque.server.shelf import Shelf
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from typing import TypeAlias
 
     from disque.core.ready import ClientId
     from disque.server.acl import User
     from disque.server.connection import Client
     from disque.server.eventlog import EventLog
     from disque.server.info import Figures
+
+    Weight: TypeAlias = tuple[int, int, ClientId]
 
 STRANGER_BULK_BYTES_MAX = 16 << 10  # an argument before the password was given; Redis'
 STRANGER_ARGUMENTS_MAX = 16
@@ -35,6 +38,12 @@ DENIED = (
     "itself), or switch this off with protected-mode no."
 )
 DENIED_PLAIN = "tls-only is on: without TLS only clients on the same machine are served; use the port that speaks TLS"
+
+
+def weight_of(client: Client) -> Weight:
+    """What a connection costs alone, what it keeps that lies on the shelf, and who it is."""
+    shelved_bytes = client.shelved_bytes
+    return client.held_bytes - shelved_bytes, shelved_bytes, client.id
 
 
 @attrs.define
@@ -175,9 +184,9 @@ class Crowd:
         self._figures.strangers_dropped += 1
         client.die()
 
-    def held_bytes(self, clients: Iterable[Client]) -> int:
+    def held_bytes(self, weights: Iterable[Weight]) -> int:
         """What all these connections cost together; what several keep of a topic's message counts once."""
-        return self.shelf.bytes + sum([each.held_bytes - each.shelved_bytes for each in clients])
+        return self.shelf.bytes + sum([own for own, _, _ in weights])
 
     # Once a second
 
@@ -189,31 +198,30 @@ class Crowd:
                 break
             self._drop_stranger(client)
 
-    def drop_largest(self, clients: Iterable[Client]) -> None:
-        """Beyond the memory that all may hold together those go that hold most of it.
+    def drop_largest(
+        self, weights: Collection[Weight], by_id: Mapping[ClientId, Client]
+    ) -> Iterator[None]:
+        """Beyond the memory that all may hold together those go that hold most of it, a step for each.
 
         Of what lies on the shelf each counts a share of what he keeps: who alone goes frees less of it.
         """
         most, shelf = self.limits.memory_max, self.shelf
-        if not most:
+        own = sum([own for own, _, _ in weights])
+        if not most or own + shelf.bytes <= most:
             return
-        held = [
-            (each.held_bytes - each.shelved_bytes, each.shelved_bytes, each) for each in clients
-        ]
-        own = sum([cost for cost, _, _ in held])
-        total = own + shelf.bytes
-        if total <= most:
-            return
-        share = shelf.bytes / max(sum([shelved for _, shelved, _ in held]), 1)
-        for cost, shelved, client in sorted(held, key=lambda each: -each[0] - each[1] * share):
-            self._figures.clients_dropped_memory += 1
-            reason = f"all connections hold {total} bytes, this one {cost + shelved}"
-            self._tell_dropped(client, reason)
-            client.die()
-            own -= cost
+        share = shelf.bytes / max(sum([shelved for _, shelved, _ in weights]), 1)
+        for cost, shelved, id_ in sorted(weights, key=lambda each: -each[0] - each[1] * share):
             total = own + shelf.bytes
             if total <= most:
                 return
+            own -= cost
+            client = by_id.get(id_)
+            if client is not None and not client.is_dead:
+                self._figures.clients_dropped_memory += 1
+                reason = f"all connections hold {total} bytes, this one {cost + shelved}"
+                self._tell_dropped(client, reason)
+                client.die()
+                yield
 
     def drop_slow(self, client: Client) -> None:
         """Who has left too much unread for too long goes."""

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
+import pytest
 import trio
+import trio.testing
 
+from disque.server import clients
 from disque.server.clients import CRON_S
+from disque.server.connection import Client
 from disque.server.crowd import STRANGER_ARGUMENTS_MAX, STRANGER_BULK_BYTES_MAX
 from disque.server.eventlog import EventLog
 from tests.unit.server.test_clients import copies_never_come
@@ -152,6 +157,44 @@ async def test_who_holds_most_goes_when_all_hold_too_much() -> None:
         assert world.clients.buffered_bytes() < 100_000
         assert world.clients._figures.clients_dropped_memory == 1
         assert len(world.clients.by_id) == 1
+
+
+@pytest.mark.patches
+async def test_thousands_are_weighed_and_dropped_some_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(clients, "INSPECTED_A_PASS", 5)
+    monkeypatch.setattr(clients, "PARTINGS_A_PASS", 2)
+    steps = [(0, 0)]  # who has been weighed so far, and dropped
+    weigh, weighed = Client.held_bytes.fget, itertools.count(1)  # type: ignore[attr-defined]
+    done = 0
+
+    def held_bytes(client: Client) -> int:
+        nonlocal done
+        done = next(weighed)
+        held: int = weigh(client)
+        return held
+
+    class Steps(trio.abc.Instrument):
+        def after_task_step(self, task: trio.lowlevel.Task) -> None:
+            steps.append((done, world.clients._figures.clients_dropped_memory))
+
+    async with running() as world:
+        world.config.clients_memory_max = 1
+        peers = [world.connect() for _ in range(20)]
+        for each in peers:
+            await each.send(b"*2\r\n$4\r\nPING\r\n$900\r\n" + b"x" * 500)
+        await trio.testing.wait_all_tasks_blocked()
+        monkeypatch.setattr(Client, "held_bytes", property(held_bytes))
+        trio.lowlevel.add_instrument(Steps())
+        world.settings.apply("clients-memory-max")
+        with trio.fail_after(5 * CRON_S):
+            for each in peers:
+                await each.expect_end()
+    assert steps[-1][1] == 20
+    grown = [(new[0] - old[0], new[1] - old[1]) for old, new in itertools.pairwise(steps)]
+    assert max(weighed for weighed, _ in grown) == 5
+    assert max(dropped for _, dropped in grown) == 2
 
 
 async def test_limits_of_arguments_change_at_run_time() -> None:

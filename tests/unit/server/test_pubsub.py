@@ -10,6 +10,7 @@ import trio
 import trio.testing
 
 from disque.server import loop
+from disque.server.crowd import weight_of
 from tests.unit.server.world import Peer, World, running
 
 if TYPE_CHECKING:
@@ -213,16 +214,24 @@ async def test_who_shares_messages_stays_when_all_hold_too_much() -> None:
             await publish(publisher, channel, b"x" * size)
         crowd = world.clients.crowd
         everybody = list(world.clients.by_id.values())
-        assert 3 * size < crowd.held_bytes(everybody) < 5 * size
+
+        def drop() -> int:
+            weights = list(map(weight_of, everybody))
+            return len(list(crowd.drop_largest(weights, world.clients.by_id)))
+
+        def held() -> int:
+            return crowd.held_bytes(map(weight_of, everybody))
+
+        assert 3 * size < held() < 5 * size
         world.limits.memory_max = 5 * size
-        crowd.drop_largest(everybody)
+        assert drop() == 0
         assert not any(each.is_dead for each in everybody)
         world.limits.memory_max = 2 * size
-        crowd.drop_largest(everybody)
-        assert crowd.held_bytes(everybody) <= 2 * size
+        drop()
+        assert held() <= 2 * size
         world.limits.memory_max = 1
-        crowd.drop_largest(everybody)
-        assert crowd.held_bytes(everybody) == crowd.shelf.bytes == 0
+        drop()
+        assert held() == crowd.shelf.bytes == 0
 
 
 @pytest.mark.parametrize("size", [10, 255, 256, 1_000, 70_000])
