@@ -70,6 +70,7 @@ from disque.core.jobid import JobId
 from disque.core.jobqueue import JobQueue
 from disque.core.limits import Limits
 from disque.core.passes import Chore, Leaver, Pager, Repairer, Returning, Sweep, Trash, Walk
+from disque.core.posts import Posts
 from disque.core.ready import (
     BASE_KINDS,
     ClientId,
@@ -171,7 +172,12 @@ class Engine:
     def is_waiting(self, client: ClientId) -> bool:
         """True if a command of this client isn't answered yet."""
         state = self.state
-        return client in state.getting or client in state.adding_of or client in state.inquiry_of
+        return (
+            client in state.getting
+            or client in state.adding_of
+            or client in state.inquiry_of
+            or client in state.posts.asking
+        )
 
     def receive(self, peer: NodeId, boot: int, message: msg.Message) -> None:
         """A statement of a known peer at this boot; harmless whatever it says, in any order, any number of times."""
@@ -226,7 +232,7 @@ class Engine:
 
     def adopt_topics(self, old: Engine) -> None:
         """Connections outlive a new identity."""
-        publishing.adopt(self.state, old.state.topics)
+        publishing.adopt(self.state, old.state)
 
     # The log
 
@@ -575,6 +581,7 @@ _DUE: Mapping[type[Any], Callable[[State, Any], None]] = {
     Leaver: leaving.leaver_due,
     Pager: logged.pager_due,
     Parting: publishing.parting_due,
+    Posts: publishing.posts_due,
     Trash: flushing.trash_due,
     Chore: chore_due,
     Returning: returning.returning_due,

@@ -320,6 +320,11 @@ def _check_names(state: State) -> None:
     heard = sum([len(name) for channels, _ in topics for name in channels])
     heard += sum([len(name) for _, patterns in topics for _, name in patterns])
     assert heard == state.topics.name_bytes, f"counted {heard}, kept {state.topics.name_bytes}"
+    posts = state.posts
+    cost = sum([post.cost for post in posts.waiting])
+    assert cost == posts.bytes, f"counted {cost}, kept {posts.bytes}"
+    assert all(post in posts.waiting for post in posts.asking.values())
+    assert posts.waiting or not posts.since
 
 
 def _check_claim(state: State, job: Job) -> None:

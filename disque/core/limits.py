@@ -98,6 +98,10 @@ class Limits:
     subscriptions_max: int = 2_000_000  # of one node; some 300 bytes each
     topic_name_bytes_max: int = 1_024  # a name costs a look-up for each length that a prefix has
     topics_told_max: int = 20_000  # names whose counts a node tells, and keeps of one peer
+    # Messages that not all subscribers here have been told yet; beyond it all are told of the oldest at once
+    posts_max: int = 1_000
+    posts_bytes_max: int = 32 << 20
+    told_a_turn: int = 250  # subscribers: some 15 us each until the socket has it
 
     # Work a turn
     # timers fired in one advance: some 30 us each, and what they say is spelled, too

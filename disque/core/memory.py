@@ -53,6 +53,7 @@ def used_memory(state: State) -> int:
         + state.spec_bytes
         + state.name_bytes
         + state.topics.name_bytes
+        + state.posts.used_bytes
         + graves * TOMBSTONE_BYTES
         + (len(state.marks) + len(state.absences) + len(state.expired)) * MARK_BYTES
         + len(state.queues) * QUEUE_BYTES

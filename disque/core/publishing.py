@@ -7,8 +7,9 @@ subscriber misses a message that its own node already counts it for.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
-from itertools import chain
+from itertools import chain, islice
 
 from cluster.nodeid import NodeId
 from cluster.view import ClusterView
@@ -16,10 +17,10 @@ from disque.core import commands as cmd
 from disque.core import messages as msg
 from disque.core.chores import for_each
 from disque.core.delivery import queue_of
+from disque.core.posts import Post, Posts
 from disque.core.ready import ClientId, Published, Pushes, Reply
-from disque.core.sleeper import UNBOOKED
 from disque.core.state import State, fail, reply, send, wake
-from disque.core.topics import Kind, Parting, Topic, Topics, TopicTable, count_of, pattern_of
+from disque.core.topics import Kind, Parting, Topic, TopicTable, count_of, pattern_of
 
 _PARTING_STEP = 1_000  # subscriptions: some ms
 _WORDS: Mapping[tuple[bool, bool], bytes] = {
@@ -35,30 +36,81 @@ def publish(state: State, client: ClientId, command: cmd.Publish) -> None:
     """PUBLISH: `:n` subscriptions here and those that linked peers last told of; at most once, no copies."""
     if _is_too_long(state, client, command.channel):
         return
-    _deliver(state, command.channel, command.body, command.headers)
+    reached = _reached(state, command.channel)
     send(state, state.up, msg.Publish(command.channel, command.headers, command.body))
-    reply(state, client, _reached(state, command.channel))
+    post = _deliver(state, command.channel, command.body, command.headers)
+    if post is None:
+        reply(state, client, reached)
+    else:
+        post.publisher, post.reached = client, reached
+        state.posts.asking[client] = post
 
 
 def on_publish(state: State, _peer: NodeId, said: msg.Publish) -> None:
     """A message that was published at a peer."""
-    _deliver(state, said.channel, said.body, said.headers)
+    if len(said.channel) <= state.limits.topic_name_bytes_max:
+        _deliver(state, said.channel, said.body, said.headers)
 
 
-def _deliver(state: State, channel: bytes, body: bytes, headers: Mapping[bytes, bytes]) -> None:
-    if not state.topics.size or len(channel) > state.limits.topic_name_bytes_max:
-        return
-    for topic, who in state.topics.table.matches(channel):
-        published = Published(channel, pattern_of(topic), body, headers)
-        for subscriber in (who,) if isinstance(who, int) else who:
-            reply(state, ClientId(subscriber), published)
+def _deliver(
+    state: State, channel: bytes, body: bytes, headers: Mapping[bytes, bytes]
+) -> Post | None:
+    """Tell the subscribers here; None: all have been told, else the rest is done in bounded steps."""
+    topics, posts, limits = state.topics, state.posts, state.limits
+    count = _reached_here(state, channel)
+    if not count:
+        return None
+    if not posts.waiting and len(state.ready.replies) + count <= limits.told_a_turn:
+        for topic, who in topics.table.matches(channel):
+            published = Published(channel, pattern_of(topic), body, headers)
+            for subscriber in (who,) if isinstance(who, int) else who:
+                reply(state, ClientId(subscriber), published)
+        return None
+    while posts.waiting and (
+        len(posts.waiting) >= limits.posts_max or posts.bytes + len(body) > limits.posts_bytes_max
+    ):
+        _tell_of_first(state, sys.maxsize)
+    post = posts.add(Published(channel, None, body, headers), topics)
+    wake(state, posts, state.now_ms + 1)
+    return post
+
+
+def posts_due(state: State, posts: Posts) -> None:
+    """One bounded step of telling subscribers what was published."""
+    left = state.limits.told_a_turn
+    while posts.waiting and left > 0:
+        told = _tell_of_first(state, left)
+        state.fired += told
+        left -= told
+    if posts.waiting:
+        wake(state, posts, state.now_ms + 1)
+
+
+def _tell_of_first(state: State, most: int) -> int:
+    """Tell so many of the message whose turn it is, and if that is all, answer its publisher; returns how many."""
+    posts, told = state.posts, 0
+    post = posts.waiting[0]
+    for subscriber, published in islice(post.left, most):
+        reply(state, subscriber, published)
+        told += 1
+    if told < most:
+        posts.drop_first()
+        client = post.publisher
+        if client is not None and posts.asking.get(client) is post:
+            del posts.asking[client]
+            reply(state, client, post.reached)
+    return told
+
+
+def _reached_here(state: State, channel: bytes) -> int:
+    topics = state.topics
+    return sum([count_of(who) for _, who in topics.table.matches(channel)]) if topics.size else 0
 
 
 def _reached(state: State, channel: bytes) -> int:
-    topics = state.topics
-    here = sum([count_of(who) for _, who in topics.table.matches(channel)])
-    there = [table for peer, table in topics.told.items() if peer in state.up_set]
-    return here + sum([count for table in there for _, count in table.matches(channel)])
+    there = [table for peer, table in state.topics.told.items() if peer in state.up_set]
+    counts = [count for table in there for _, count in table.matches(channel)]
+    return _reached_here(state, channel) + sum(counts)
 
 
 def count_reached(state: State, client: ClientId, command: cmd.CountReached) -> None:
@@ -93,6 +145,7 @@ def subscribe(state: State, client: ClientId, command: cmd.Subscribe) -> None:
     answers: list[list[Reply]] = []
     for topic in command.topics:
         if topics.add(command.subscriber, topic):
+            state.posts.begins(command.subscriber, topic)
             _tell(state, topic)
         answers.append(_answer(state, command.subscriber, topic, begins=True))
     reply(state, client, Pushes(tuple(answers)))
@@ -108,6 +161,7 @@ def unsubscribe(state: State, client: ClientId, command: cmd.Unsubscribe) -> Non
     answers: list[list[Reply]] = []
     for topic in chosen:
         if topics.remove(who, topic):
+            state.posts.ends(who, topic)
             _tell(state, topic)
         answers.append(_answer(state, who, topic, begins=False))
     if not answers:
@@ -124,6 +178,7 @@ def _answer(state: State, subscriber: int, topic: Topic, *, begins: bool) -> lis
 def leave(state: State, subscriber: ClientId) -> None:
     """A connection has gone, and all its subscriptions with it; of very many the rest goes soon."""
     topics = state.topics
+    state.posts.asking.pop(subscriber, None)
     if subscriber in topics.chosen:
         both = [
             topics.pieces_of(subscriber, _PARTING_STEP, are_patterns=each) for each in (False, True)
@@ -139,6 +194,7 @@ def parting_due(state: State, parting: Parting) -> None:
         left -= len(piece)
         for topic in piece:
             state.topics.remove(parting.subscriber, topic)
+            state.posts.ends(parting.subscriber, topic)
             _tell(state, topic)
     if parting.subscriber in state.topics.chosen:
         wake(state, parting, state.now_ms + 1)
@@ -146,12 +202,12 @@ def parting_due(state: State, parting: Parting) -> None:
         del state.topics.parting[parting.subscriber]
 
 
-def adopt(state: State, topics: Topics) -> None:
-    """Connections outlive a new identity, and so does what is left to do for those that have gone."""
-    state.topics = topics
-    for parting in topics.parting.values():
-        parting.wake_at = UNBOOKED
-        wake(state, parting, state.now_ms)
+def adopt(state: State, old: State) -> None:
+    """Connections outlive a new identity, and so does what is left to do for them and for those that have gone."""
+    state.topics, state.posts = old.topics, old.posts
+    for each in (state.posts, *state.topics.parting.values()):
+        old.agenda.cancel(each)
+        wake(state, each, state.now_ms)
 
 
 def attend(state: State, client: ClientId, command: cmd.Attend) -> None:

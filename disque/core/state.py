@@ -33,6 +33,7 @@ from disque.core.jobqueue import JobQueue, Place
 from disque.core.limits import Limits
 from disque.core.messages import Facts, Message
 from disque.core.passes import Chore, Leaver, Pager, Repairer, Returning, Scan, Sweep, Trash, Walk
+from disque.core.posts import Posts
 from disque.core.ready import ClientId, Failure, Ready, Record, Reply
 from disque.core.sleeper import Sleeper
 from disque.core.topics import Topics
@@ -410,6 +411,7 @@ class State:
     pauses: dict[bytes, tuple[int, NodeId, int]] = attrs.Factory(dict)  # M18
     purges_seen: dict[NodeId, tuple[int, int]] = attrs.Factory(dict)  # M19 high-water
     topics: Topics = attrs.Factory(Topics)
+    posts: Posts = attrs.Factory(Posts)
 
     up: tuple[NodeId, ...] = ()  # reachable peers, sorted
     up_set: frozenset[NodeId] = frozenset()

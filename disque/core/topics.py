@@ -176,6 +176,16 @@ class Topics:
         self.name_bytes -= len(name)
         return True
 
+    def has(self, subscriber: int, topic: Topic) -> bool:
+        """True if it is subscribed."""
+        who = self.table.get(topic)
+        return who == subscriber if isinstance(who, int) else who is not None and subscriber in who
+
+    def subscribers(self, topic: Topic) -> list[int]:
+        """Those of a topic as they are now, in order."""
+        who = self.table.get(topic)
+        return [who] if isinstance(who, int) else list(who or ())
+
     def pieces_of(self, subscriber: int, count: int, *, are_patterns: bool) -> Iterator[Piece]:
         """What one subscriber has subscribed to now, so many at a time, in order: its channels, or its patterns."""
         channels, patterns = self.chosen.get(subscriber, ({}, {}))

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 RETRY_FIRST_S = 0.1  # between tries to write the log
 RETRY_MAX_S = 1.0
 # Who hear a topic's message at once; beyond that all do as others run what they kept
-LISTENERS_A_ROW = 200
+LISTENERS_A_ROW = 250
 FIRE_MS = 50  # from one look at the timers to the next while no turn is taken
 RESUME_S = 0.005  # kept commands run for so long in a row, before others have their turn
 

@@ -142,6 +142,131 @@ def test_order_is_kept_for_a_publisher_and_a_channel() -> None:
     assert bodies == [b"%d" % number for number in range(20)]
 
 
+# Very many subscribers
+
+
+def crowd(node: Node, count: int, channel: bytes = b"x", first: int = 1_000) -> list[ClientId]:
+    """So many subscribers of a channel."""
+    found = [ClientId(first + number) for number in range(count)]
+    for each in found:
+        node.engine.command(ME, cmd.Subscribe(each, ((Kind.CHANNEL, channel),)))
+    node.engine.take_ready()
+    node.clear()
+    return found
+
+
+def heard(node: Node, who: ClientId) -> list[bytes]:
+    return [each.body for each in node.answers(who) if isinstance(each, Published)]
+
+
+FEW = Limits(told_a_turn=10)
+
+
+def test_very_many_are_told_in_bounded_steps_then_the_publisher_is_answered() -> None:
+    node = Node(view(up=(B,)), limits=FEW)
+    listeners = crowd(node, 25)
+    assert node.do(cmd.Publish(b"x", b"hi")) == []
+    assert node.told(msg.Publish) == [msg.Publish(b"x", {}, b"hi")]
+    steps = []
+    while not node.answers():
+        before = len(node.replies)
+        node.advance(1)
+        steps.append(len(node.replies) - before)
+    assert steps == [10, 10, 6]
+    assert node.replies == [(each, published(b"x", b"hi")) for each in listeners] + [(ME, 25)]
+    assert len({id(said) for who, said in node.replies if who != ME}) == 1, "one for all"
+
+
+def test_messages_of_one_turn_are_bounded_together() -> None:
+    node = Node(limits=FEW)
+    listeners = crowd(node, 4)
+    for number in range(5):
+        node.engine.command(ClientId(number), cmd.Publish(b"x", b"%d" % number))
+    assert len(node.engine.take_ready().replies) == 10, "two, with their answers"
+    node.advance(5)
+    assert [heard(node, each) for each in listeners] == [[b"2", b"3", b"4"]] * 4
+    assert [node.answers(ClientId(number)) for number in (2, 3, 4)] == [[4]] * 3
+
+
+def test_who_hears_several_channels_hears_in_the_order_of_publishing() -> None:
+    node = Node(limits=FEW)
+    listeners = crowd(node, 25)
+    subscribe(node, listeners[-1], b"y")
+    subscribe(node, listeners[-1], b"y", kind=Kind.PREFIX)
+    node.clear()
+    node.do(cmd.Publish(b"x", b"1"), client=ONE)
+    node.do(cmd.Publish(b"y", b"2"), client=TWO)
+    assert heard(node, listeners[-1]) == []
+    node.advance(10)
+    assert heard(node, listeners[-1]) == [b"1", b"2", b"2"]
+    assert (node.answers(ONE), node.answers(TWO)) == ([25], [2])
+
+
+def test_only_those_hear_it_who_had_subscribed_and_still_do() -> None:
+    node = Node(limits=FEW)
+    listeners = crowd(node, 25)
+    node.do(cmd.Publish(b"x", b"hi"))
+    node.do(cmd.Unsubscribe(listeners[-1], ((Kind.CHANNEL, b"x"),)))
+    node.do(cmd.Unsubscribe(listeners[-2], ((Kind.CHANNEL, b"x"),)))
+    subscribe(node, listeners[-2], b"x")
+    subscribe(node, ONE, b"x")
+    node.disconnect(listeners[-3])
+    node.clear()
+    node.advance(10)
+    assert [who for who, _ in node.replies] == [*listeners[:-3], ME]
+    assert not node.state.posts.since
+    node.clear()
+    assert node.do(cmd.Publish(b"x", b"again")) == []
+    node.advance(10)
+    assert heard(node, listeners[-2]) == heard(node, ONE) == [b"again"]
+
+
+def test_a_publisher_that_has_gone_is_not_answered_and_all_hear_it() -> None:
+    node = Node(limits=FEW)
+    listeners = crowd(node, 25)
+    node.do(cmd.Publish(b"x", b"hi"))
+    assert node.engine.is_waiting(ME)
+    node.disconnect(ME)
+    assert not node.engine.is_waiting(ME)
+    node.advance(10)
+    assert [who for who, _ in node.replies] == listeners
+
+
+def test_what_a_peer_published_is_told_in_steps_too() -> None:
+    node = Node(view(up=(B,)), limits=FEW)
+    listeners = crowd(node, 25)
+    node.hear(B, msg.Publish(b"x", {}, b"hi"), msg.Publish(b"x", {}, b"ho"))
+    assert node.replies == []
+    node.advance(10)
+    assert [heard(node, each) for each in listeners] == [[b"hi", b"ho"]] * 25
+
+
+def test_what_waits_is_charged_and_bounded_and_beyond_that_told_at_once() -> None:
+    node = Node(limits=attrs.evolve(FEW, posts_max=3, posts_bytes_max=10_000))
+    listeners = crowd(node, 25)
+    before = node.engine.statistics().used_memory
+    for number in range(3):
+        node.engine.command(ClientId(number), cmd.Publish(b"x", b"%d" % number))
+    assert node.engine.statistics().used_memory - before == 3 * (1_000 + 2)
+    node.engine.command(ClientId(3), cmd.Publish(b"x", b"3"))
+    assert len(node.engine.take_ready().replies) == 26, "the first, with its answer"
+    node.engine.command(ClientId(4), cmd.Publish(b"x", bytes(9_000)))
+    assert len(node.engine.take_ready().replies) == 3 * 26, "there is no room beside it"
+    assert len(node.state.posts.waiting) == 1
+    node.advance(10)
+    assert heard(node, listeners[-1]) == [bytes(9_000)]
+    assert node.engine.statistics().used_memory == before
+
+
+def test_what_waits_outlives_a_new_identity() -> None:
+    node, other = Node(limits=FEW), Node(limits=FEW)
+    listeners = crowd(node, 25)
+    node.do(cmd.Publish(b"x", b"hi"))
+    other.engine.adopt_topics(node.engine)
+    other.advance(10)
+    assert [who for who, _ in other.replies] == [*listeners, ME]
+
+
 def test_limits() -> None:
     limits = Limits(subscriptions_max=2, topic_name_bytes_max=3, topics_told_max=1)
     node = Node(view(up=(B,)), limits=limits)

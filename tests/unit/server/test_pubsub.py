@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+import attrs
 import pytest
 import trio
 import trio.testing
@@ -281,6 +282,29 @@ async def test_a_message_reaches_many_subscribers_in_several_turns(
         for each in listeners:
             await each.expect(MESSAGE)
         assert world.turns.turns_taken >= before + 20
+
+
+async def test_very_many_are_told_in_several_turns_and_the_pipeline_of_a_publisher_waits() -> None:
+    async with running() as world:
+        limits = world.broker.settings.limits
+        world.broker.set_limits(attrs.evolve(limits, told_a_turn=5))
+        listeners = [world.connect() for _ in range(22)]
+        for each in listeners:
+            await each.ask(b"SUBSCRIBE x\r\n", SUBSCRIBED)
+        publisher, other = world.connect(), world.connect()
+        before = world.turns.turns_taken
+        await publisher.send(b"PUBLISH x hi\r\nPUBLISH x hi\r\nPING\r\n")
+        await other.ask(b"PUBLISH none hi\r\n", b":0\r\n")
+        await publisher.expect(b":22\r\n:22\r\n+PONG\r\n")
+        assert world.turns.turns_taken >= before + 10
+        for each in listeners:
+            await each.expect(MESSAGE * 2)
+        await publisher.send(b"PUBLISH x hi\r\n")
+        await publisher.stream.send_eof()
+        await publisher.expect(b":22\r\n")
+        await publisher.expect_end()
+        for each in listeners:
+            await each.expect(MESSAGE)
 
 
 async def test_subscriptions_outlive_a_new_identity() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from typing import TYPE_CHECKING
 
+import attrs
 import pytest
 import trio
 
@@ -251,6 +252,31 @@ async def test_topics_between_resp_and_stomp_and_a_slow_subscriber(
     await resp.ask(b"PUBLISH tt last\r\n", b":1\r\n")
     while not (await wire.frame()).endswith(b"\n\nlast"):
         pass
+
+
+async def test_very_many_listeners_are_told_in_order_before_the_receipt_even_if_the_sender_goes(
+    world: World, stomp: Stomp
+) -> None:
+    world.broker.set_limits(attrs.evolve(world.broker.settings.limits, told_a_turn=5))
+    listeners = [Wire(world, stomp) for _ in range(12)]
+    for each in listeners:
+        await each.ask(CONNECT)
+        await each.ask(b"SUBSCRIBE\nid:0\ndestination:/topic/t\nreceipt:s\n\n\0")
+    sender = Wire(world, stomp)
+    await sender.ask(CONNECT)
+    sends = [b"SEND\ndestination:/topic/t\nreceipt:%d\n\n%d\0" % (n, n) for n in range(3)]
+    before = world.turns.turns_taken
+    await sender.say(b"".join(sends))
+    for number in range(3):
+        assert await sender.frame() == b"RECEIPT\nreceipt-id:%d\n\n" % number
+    assert world.turns.turns_taken >= before + 7
+    await sender.say(sends[0])
+    sender.peer.stream.socket.close()
+    for each in listeners:
+        assert [(await each.frame())[-1:] for _ in range(4)] == [b"0", b"1", b"2", b"0"]
+    assert world.clients._hearers.keys() == {
+        each.subscriber for each in world.clients.by_id.values() if each.subscriber is not None
+    }
 
 
 @pytest.mark.parametrize("overflow", ["drop-oldest", "disconnect"])
