@@ -90,7 +90,7 @@ class Clients:
         self.execute: Callable[[Client, list[bytes], int], int]
         self.overtakes: Callable[[list[bytes]], bool]
         self.handshakes = Handshakes(figures, events)
-        self.crowd = Crowd(limits, figures, events)
+        self.crowd = Crowd(limits, figures, events, self._end)
         self._slots: dict[ClientId, Slot] = {}  # open ones of all connections
         self._last_slot = 0
         # Whoever wants the replies of an id that no slot waits for
@@ -340,7 +340,7 @@ class Clients:
             now_ms=self.turns.clock.now_ms(),
             wants_writer=self._pusher.watch,
         )
-        client.is_local = is_local
+        client.is_local, client.is_tls = is_local, is_tls
         client.host, client.local_host = host, socket_host(own)
         client.address = socket_name(address, own if isinstance(own, str) else "")
         self.by_id[client.id] = client
@@ -350,11 +350,10 @@ class Clients:
             dialect.begin(client)
         self._nursery.start_soon(self._serve_client, client)
 
-    def limits_changed(self) -> None:
-        """`limits` has other values now: those who are connected get them too."""
-        now_ms = self.turns.clock.now_ms()
+    def limits_changed(self, setter: Client | None = None) -> None:
+        """`limits` has other values now: those who are connected get them too. `setter`: who asked for that."""
+        self.crowd.review(self.by_id.values(), self.turns.clock.now_ms(), setter)
         for client in self.by_id.values():
-            self.crowd.review(client, now_ms)
             self.crowd.limit(client)
             if not client.address.startswith("unix:"):
                 with contextlib.suppress(OSError):
@@ -456,12 +455,20 @@ class Clients:
         self._parting.append(client)
         self._has_parting.set()
 
+    def _end(self, client: Client) -> None:
+        """Give it up: from now on nothing is said or run, and the rest is done in time."""
+        client.is_dead = client.is_closing = True
+        client.pending.clear()
+        self._see_off(client)
+
     async def _part_all(self) -> None:
         while True:
             await self._has_parting.wait()
             for _ in range(min(PARTINGS_A_PASS, len(self._parting))):
                 client = self._parting.popleft()
-                if client.is_closing:
+                if client.is_dead:
+                    client.die()
+                elif client.is_closing:
                     client.close_soon()
                 client.attention.set()
             if not self._parting:

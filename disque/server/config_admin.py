@@ -32,7 +32,7 @@ OK = Status(b"OK")
 _COUNTS = {b"get": 2, b"set": 3, b"resetstat": 1, b"rewrite": 1}
 
 
-def config(shell: Shell, _: Client, args: list[bytes]) -> Answer | Later:
+def config(shell: Shell, client: Client, args: list[bytes]) -> Answer | Later:
     """`CONFIG GET <glob> | SET <name> <value> … | RESETSTAT | REWRITE`."""
     word = args[0].lower()
     if word not in _COUNTS:
@@ -49,7 +49,7 @@ def config(shell: Shell, _: Client, args: list[bytes]) -> Answer | Later:
             }
         )
     if word == b"set":
-        return _set_files(shell, pairs) if is_of_files else _set(shell, *pairs[0])
+        return _set_files(shell, pairs) if is_of_files else _set(shell, client, *pairs[0])
     if word == b"rewrite":
         if not shell.config.config_file:
             raise CommandError("The server is running without a config file")
@@ -95,7 +95,7 @@ def _told(config: Config, events: EventLog) -> Iterator[None]:
     events.event("notice", "configuration-rewritten", file=config.config_file)
 
 
-def _set(shell: Shell, name: str, text: str) -> Answer | Later:
+def _set(shell: Shell, client: Client, name: str, text: str) -> Answer | Later:
     """CONFIG SET: what can't be applied is put back. Switching the log takes time."""
     directive = DIRECTIVES.get(name.lower())
     old = None if directive is None else getattr(shell.config, directive.attribute)
@@ -106,7 +106,7 @@ def _set(shell: Shell, name: str, text: str) -> Answer | Later:
         return Later(shell.persistence.switch)
     if changed is not None and directive is not None:
         try:
-            shell.apply_setting(changed)
+            shell.apply_setting(changed, client)
         except CommandError:
             setattr(shell.config, directive.attribute, old)
             raise
@@ -126,7 +126,7 @@ def _set_files(shell: Shell, pairs: list[tuple[str, str]]) -> Answer:
     try:
         for name, text in pairs:
             shell.config.set(name, text)
-        shell.apply_setting(directives[0].name)
+        shell.apply_setting(directives[0].name, None)
     except CommandError:
         for attribute, value in old:
             setattr(shell.config, attribute, value)

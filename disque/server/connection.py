@@ -123,6 +123,7 @@ class Client:
         "is_over",
         "is_skipping",
         "is_stranger",
+        "is_tls",
         "kept_bytes",
         "last_command",
         "local_host",
@@ -164,7 +165,7 @@ class Client:
         self.on_flushed: Callable[[], None] | None = None  # when nothing is left to be sent
         self.address = ""
         self.host = self.local_host = ""  # of the other side and of ours, "" for a unix socket
-        self.is_local = False  # loopback or unix socket
+        self.is_local = self.is_tls = False  # by loopback or a unix socket; under TLS
         self.connected_at_ms = self.idle_since_ms = now_ms
         self.name = b""
         self.proto: RespVersion = 2

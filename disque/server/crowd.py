@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from cluster.places import oldest_of_most, place_of
+from cluster.places import place_of
 from disque.resp.decoder import BULK_BYTES_MAX, MULTIBULK_COUNT_MAX, Decoder
+from disque.server.acl import DEFAULT
 from disque.server.connection import OPEN_ADDS_MAX, OUT_CAP_BYTES
 from disque.server.shelf import Shelf
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
     from typing import TypeAlias
 
     from disque.core.ready import ClientId
@@ -66,17 +67,27 @@ class ClientLimits:
     arguments_max: int = MULTIBULK_COUNT_MAX
     waits_max: int = OPEN_ADDS_MAX
     memory_max: int = 0  # of what all connections hold; who holds most goes. 0: no limit
+    users: Mapping[str, User] = attrs.Factory(dict)  # besides default
 
 
 class Crowd:
     """All connections of a node, counted."""
 
-    def __init__(self, limits: ClientLimits, figures: Figures, events: EventLog) -> None:
+    def __init__(
+        self,
+        limits: ClientLimits,
+        figures: Figures,
+        events: EventLog,
+        end: Callable[[Client], None],
+    ) -> None:
+        """`end` gives a connection up; thousands may be told so at once."""
         self.limits = limits
         self._figures = figures
         self._events = events
+        self._end = end
         # With the time when they became that, and their place; in the order of their coming
         self._strangers: OrderedDict[ClientId, tuple[Client, int, str]] = OrderedDict()
+        self._strangers_of: Counter[str] = Counter()  # by place
         self._of_address: Counter[str] = Counter()
         self._count = 0
         self.shelf = Shelf()
@@ -84,10 +95,8 @@ class Crowd:
     def objection(self, host: str, *, is_local: bool, is_tls: bool) -> tuple[str, str] | None:
         """Why nobody more from there is served: an error's code and text; None for welcome. `host` "": unix socket."""
         limits = self.limits
-        if not (is_local or limits.is_open_to_all):
-            return "DENIED", DENIED
-        if limits.is_tls_only and not (is_local or is_tls):
-            return "DENIED", DENIED_PLAIN
+        if denied := self._denied(is_local=is_local, is_tls=is_tls):
+            return "DENIED", denied
         if self._count >= limits.clients_max:
             return "ERR", "max number of clients reached"
         if (
@@ -98,6 +107,12 @@ class Crowd:
             self._figures.clients_per_address_refused += 1
             return "ERR", "max number of clients of one address reached"
         return None
+
+    def _denied(self, *, is_local: bool, is_tls: bool) -> str:
+        """Why who comes this way may not be here, "" if he may."""
+        if not (is_local or self.limits.is_open_to_all):
+            return DENIED
+        return DENIED_PLAIN if self.limits.is_tls_only and not (is_local or is_tls) else ""
 
     def add(self, client: Client, now_ms: int) -> None:
         """One more is served."""
@@ -111,7 +126,7 @@ class Crowd:
     def forget(self, client: Client) -> None:
         """One that was added is served no longer."""
         self._count -= 1
-        self._strangers.pop(client.id, None)
+        self._known(client)
         place = place_of(client.host)
         self._of_address[place] -= 1
         if not self._of_address[place]:
@@ -137,8 +152,7 @@ class Crowd:
     def logged_in(self, client: Client, user: User) -> None:
         """It has shown that it knows a user's password."""
         client.user = user
-        self._strangers.pop(client.id, None)
-        client.is_stranger = False
+        self._known(client)
         self.limit(client)
 
     def logged_out(self, client: Client, now_ms: int) -> None:
@@ -147,8 +161,35 @@ class Crowd:
         if self.limits.needs_password and client.id not in self._strangers:
             self._add_stranger(client, now_ms)
 
-    def review(self, client: Client, now_ms: int) -> None:
-        """Whether a password is needed may have changed: who came without one is a stranger now, or no longer.
+    def review(self, clients: Iterable[Client], now_ms: int, setter: Client | None = None) -> None:
+        """Who may be here may have changed: passwords, users, protected mode, tls-only. All are judged again.
+
+        A changed requirepass concerns who comes: who was let in by the one before stays. `setter`: who has asked for
+        the change is answered whatever it is, and nobody's coming makes him go.
+        """
+        ended = 0
+        for client in sorted(clients, key=lambda each: each is setter):
+            if client.is_closing:
+                continue
+            if self._is_welcome(client):
+                self._review_password(client, now_ms, is_setter=client is setter)
+            elif client is setter:
+                client.close_soon()
+            else:
+                ended += 1
+                self._end(client)
+        if ended:
+            self._events.event("notice", "clients-ended", count=ended, reason="no longer let in")
+
+    def _is_welcome(self, client: Client) -> bool:
+        """Whether it might come as it is now."""
+        if self._denied(is_local=client.is_local, is_tls=client.is_tls):
+            return False
+        user = client.user
+        return user is None or user is DEFAULT or self.limits.users.get(user.name) == user
+
+    def _review_password(self, client: Client, now_ms: int, *, is_setter: bool) -> None:
+        """Who came without a password is a stranger now, if one is needed, or no longer.
 
         What it heard and waited for was meant for somebody known: that ends.
         """
@@ -156,21 +197,24 @@ class Crowd:
         if client.user is not None or client.is_stranger is needs_password:
             return
         if not needs_password:
-            self._strangers.pop(client.id, None)
-            client.is_stranger = False
+            self._known(client)
             return
         self._add_stranger(client, now_ms)
         # A dialect says why it ends its own
-        if client.dialect is None and (
-            client.is_monitor or client.is_listening or client.is_abandonable
-        ):
+        is_told = client.is_monitor or client.is_listening or client.is_abandonable
+        if is_told and client.dialect is None and not is_setter:
             self._drop_stranger(client)
 
     def _add_stranger(self, client: Client, now_ms: int) -> None:
         while len(self._strangers) >= self.limits.strangers_max:
-            comers = [(each, place) for each, _, place in self._strangers.values()]
-            self._drop_stranger(oldest_of_most(comers))
-        self._strangers[client.id] = (client, now_ms, place_of(client.host))
+            most = max(self._strangers_of.values())
+            comers = self._strangers.values()
+            self._drop_stranger(
+                next(each for each, _, place in comers if self._strangers_of[place] == most)
+            )
+        place = place_of(client.host)
+        self._strangers[client.id] = (client, now_ms, place)
+        self._strangers_of[place] += 1
         client.is_stranger = True
         if isinstance(client.decoder, Decoder):
             client.decoder.set_limits(
@@ -180,9 +224,20 @@ class Crowd:
             )
 
     def _drop_stranger(self, client: Client) -> None:
-        del self._strangers[client.id]
+        self._known(client)
         self._figures.strangers_dropped += 1
-        client.die()
+        self._end(client)
+
+    def _known(self, client: Client) -> None:
+        """It is no stranger, or no longer."""
+        client.is_stranger = False
+        found = self._strangers.pop(client.id, None)
+        if found is None:
+            return
+        place = found[2]
+        self._strangers_of[place] -= 1
+        if not self._strangers_of[place]:
+            del self._strangers_of[place]
 
     def held_bytes(self, weights: Iterable[Weight]) -> int:
         """What all these connections cost together; what several keep of a topic's message counts once."""

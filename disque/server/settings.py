@@ -16,7 +16,6 @@ from cluster.bus import BusLimits
 from cluster.link import LinkLimits
 from disque.core.limits import Limits
 from disque.errors import CommandError, ConfigError
-from disque.server.acl import DEFAULT
 from disque.server.configfile import read_secrets, users_of_file
 from disque.server.crowd import ClientLimits
 from disque.server.tls import make_contexts, validity_trouble
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
 
     from cluster.bus import Bus
     from disque.server.config import Config
+    from disque.server.connection import Client
     from disque.server.eventlog import EventLog
     from disque.server.shell import Shell
 
@@ -124,8 +124,8 @@ class Settings:
         assert self.contexts is not None, "a port speaks TLS without a certificate"
         return self.contexts.clients
 
-    def apply(self, name: str) -> None:
-        """CONFIG SET changed a directive: let it act. CommandError if that can't be: nothing has changed."""
+    def apply(self, name: str, setter: Client | None = None) -> None:
+        """`setter`'s CONFIG SET changed a directive: let it act. CommandError if that can't be: nothing has changed."""
         config, shell = self._config, self._shell
         match name:
             case "dir":
@@ -155,7 +155,7 @@ class Settings:
             case _ if name.startswith("cluster-announce-"):
                 shell.broker.set_announce(*config.announced)
         self._apply_client_limits()
-        shell.clients.limits_changed()
+        shell.clients.limits_changed(setter)
         self.on_change()
 
     def _enter_folder(self) -> None:
@@ -207,6 +207,8 @@ class Settings:
                 read()
             except (CommandError, ConfigError) as error:
                 reasons.append(str(error))
+        self._apply_client_limits()
+        self._shell.clients.limits_changed()
         self.on_change()
         if reasons:
             self._events.event("warning", "reload-failed", reason="; ".join(reasons))
@@ -217,16 +219,10 @@ class Settings:
         config = self._config
         read_secrets(config)
         self._bus.secret = config.cluster_secret.encode("utf-8", "surrogateescape")
-        self._apply_client_limits()
 
     def _reload_users(self) -> None:
         """The connections of a user who isn't what he was end; he may log in again."""
-        config = self._config
-        config.user = users_of_file(config)
-        for client in list(self._shell.clients.by_id.values()):
-            user = client.user
-            if user is not None and user is not DEFAULT and config.user.get(user.name) != user:
-                client.die()
+        self._config.user = users_of_file(self._config)
 
     def _check_maxclients(self) -> None:
         possible = clients_possible(self._config.maxclients)
@@ -255,6 +251,7 @@ class Settings:
         limits.arguments_max = config.arguments_max
         limits.waits_max = config.pipeline_max
         limits.memory_max = config.clients_memory_max
+        limits.users = config.user
 
 
 def clients_possible(wanted: int) -> int:

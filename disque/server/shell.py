@@ -75,9 +75,8 @@ class Shell:
     renames: Mapping[bytes, bytes] = attrs.Factory(dict)  # see table.find_command
     memory_peak_bytes: int = 0
     stopping: trio.Event = attrs.Factory(trio.Event)
-    apply_setting: Callable[[str], None] = lambda _: (
-        None
-    )  # CONFIG SET changed it; CommandError: can't be
+    # CONFIG SET of that client changed it; CommandError: can't be
+    apply_setting: Callable[[str, Client | None], None] = lambda *_: None
     start_again: Callable[[], NoReturn] = _cannot_start_again  # at once, as after a crash
     rewrites_at_end: bool = False  # SHUTDOWN REWRITE-AOF
     restart_after_s: float | None = None  # not None: start again once `stopping` has ended all

@@ -10,7 +10,7 @@ async def test_value_that_cannot_be_applied_is_put_back() -> None:
     async with running() as world:
         before = world.config.maxclients
 
-        def refuse(name: str) -> None:
+        def refuse(name: str, _: object) -> None:
             raise CommandError(f"no {name}")
 
         world.shell.apply_setting = refuse

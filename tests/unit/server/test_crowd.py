@@ -14,7 +14,9 @@ from disque.server.clients import CRON_S
 from disque.server.connection import Client
 from disque.server.crowd import STRANGER_ARGUMENTS_MAX, STRANGER_BULK_BYTES_MAX
 from disque.server.eventlog import EventLog
+from disque.server.stomp import Stomp
 from tests.unit.server.test_clients import copies_never_come
+from tests.unit.server.test_stomp import Wire
 from tests.unit.server.world import World, running
 
 if TYPE_CHECKING:
@@ -143,6 +145,74 @@ async def test_tls_only_serves_plain_connections_of_this_machine_alone() -> None
         await world.connect().ask(b"PING\r\n", b"+PONG\r\n")
         await world.connect(("127.0.0.1", 1)).ask(b"PING\r\n", b"+PONG\r\n")
         await world.connect(("192.0.2.1", 1)).expect(b"-DENIED tls-only is on: ")
+
+
+@pytest.mark.parametrize("kind", ["resp", "stomp"])
+@pytest.mark.parametrize(
+    ("name", "value"), [(b"tls-only", b"yes"), (b"protected-mode", b"yes"), (b"requirepass", b"")]
+)
+async def test_who_would_be_let_in_no_more_goes_and_the_setter_is_answered(
+    kind: str, name: bytes, value: bytes
+) -> None:
+    async with running() as world:
+        is_locked = name == b"requirepass"
+        world.config.protected_mode = is_locked
+        lock(world) if is_locked else world.settings.apply("protected-mode")
+        setter, other, local, near = (
+            world.connect(where)
+            for where in (("192.0.2.1", 1), ("192.0.2.2", 1), ("127.0.0.1", 1), "")
+        )
+        for each in (setter, other, local, near) if is_locked else ():
+            await each.ask(b"AUTH secret\r\n", b"+OK\r\n")
+        await other.send(b"GETJOB FROM q\r\n")
+        wire = Wire(world, Stomp(world.shell), ("192.0.2.2", 2))
+        if kind == "stomp":
+            frame = await wire.ask(b"CONNECT\naccept-version:1.2\nhost:/\npasscode:secret\n\n\0")
+            assert frame.startswith(b"CONNECTED")
+        await trio.testing.wait_all_tasks_blocked()
+        await setter.ask(bulk(b"CONFIG", b"SET", name, value), b"+OK\r\n")
+        await setter.expect_end()
+        await other.expect_end()
+        await wire.peer.expect_end()
+        for each in (local, near):
+            await each.ask(b"PING\r\n", b"+PONG\r\n")
+
+
+async def test_under_tls_who_is_elsewhere_stays_when_only_tls_is_let_in() -> None:
+    async with running() as world:
+        world.config.protected_mode = False
+        world.settings.apply("protected-mode")
+        peer = world.connect(("192.0.2.1", 1), is_secured=True)
+        await peer.ask(b"CONFIG SET tls-only yes\r\nPING\r\n", b"+OK\r\n+PONG\r\n")
+
+
+async def test_a_new_password_ends_nobody_who_was_let_in_by_the_one_before() -> None:
+    async with running() as world:
+        lock(world)
+        known = world.connect()
+        await known.ask(b"AUTH secret\r\n", b"+OK\r\n")
+        await known.ask(b"CONFIG SET requirepass another\r\nPING\r\n", b"+OK\r\n+PONG\r\n")
+
+
+@pytest.mark.parametrize("words", [b"", b"MONITOR\r\n", b"HELLO 3\r\nSUBSCRIBE t\r\n"])
+@pytest.mark.parametrize("elsewhere", [0, 3])
+async def test_who_sets_a_password_does_not_make_room_for_others(
+    words: bytes, elsewhere: int
+) -> None:
+    async with running() as world:
+        world.config.protected_mode, world.config.unauthenticated_max = False, 2
+        world.settings.apply("protected-mode")
+        setter = world.connect()
+        await setter.send(words)
+        others = [world.connect() for _ in range(4)]
+        others += [world.connect(("192.0.2.1", port)) for port in range(1, 1 + elsewhere)]
+        await trio.testing.wait_all_tasks_blocked()
+        await setter.send(b"CONFIG SET requirepass secret\r\nAUTH secret\r\nQLEN q\r\n")
+        said = b""
+        while b":0\r\n" not in said:
+            said += await setter.read_line()
+        assert said.count(b"+OK\r\n") >= 2
+        assert world.clients._figures.strangers_dropped == 4 + elsewhere - 1
 
 
 async def test_who_holds_most_goes_when_all_hold_too_much() -> None:

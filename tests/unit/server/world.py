@@ -140,10 +140,10 @@ class World:
         assert self.turns.nodes_text is not None
         self.saved.append(self.turns.nodes_text)
 
-    def connect(self, address: object = "") -> Peer:
+    def connect(self, address: object = "", *, is_secured: bool = False) -> Peer:
         """A new client; `address` as accept gives it."""
         ours, theirs = tcp_pair() if isinstance(address, tuple) else socket.socketpair()
-        self.clients.admit(ours, address)
+        self.clients.admit(ours, address, is_secured=is_secured)
         peer = Peer(trio.SocketStream(trio.socket.from_stdlib_socket(theirs)))
         self.peers.append(peer)
         return peer
