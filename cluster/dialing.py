@@ -50,6 +50,7 @@ def close(state: State, peer: Peer) -> None:
 def lost(state: State, peer: Peer) -> None:
     """My link to a peer is gone: it is unreachable from now on, and dialed again after a while."""
     peer.unanswered_since_ms = None
+    peer.redial.hurry(state.now_ms)
     peer.redial.fail(state.now_ms, state.node_timeout_ms, state.dice)
     state.changed()
 

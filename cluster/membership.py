@@ -167,7 +167,7 @@ class Membership:
             self._state.links.pop(known.link, None)
         known.link = conn
         self._state.links[conn] = known
-        known.redial.reset(self._state.now_ms)
+        known.redial.linked(self._state.now_ms)
         known.unanswered_since_ms = None
         self._state.changed(file=True)
         dialing.ping(self._state, known, is_new_link=True)
@@ -219,7 +219,7 @@ class Membership:
         self._state.changed(file=True)
         suspicion.heard(self._state, known)
         if known.link is None and known.dial is None:
-            known.redial.reset(self._state.now_ms)
+            known.redial.hurry(self._state.now_ms)
             if meetings.is_under_way(self._state, known):
                 known.redial.due_at_ms += MEETING_PATIENCE_MS
             else:
@@ -269,6 +269,11 @@ class Membership:
         peer = self._state.links.pop(conn, None)
         if peer is not None:
             peer.link = None
+            if not peer.redial.has_lasted(
+                self._state.now_ms
+            ):  # as by frames that are too long there
+                lasted_ms = self._state.now_ms - peer.redial.linked_at_ms
+                self._state.note_rarely("info", "link_short", peer.id, lasted_ms=lasted_ms)
             dialing.lost(self._state, peer)
             return
         peer = self._state.inbounds.pop(conn, None)

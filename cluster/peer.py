@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 BACKOFF_FIRST_MS = 100
 BACKOFF_MAX_MS = 2_000
 REFUSED_BACKOFF_MS = 20_000  # who has forgotten us isn't asked more often
+LASTING_MS = 2 * BACKOFF_MAX_MS  # so long after a link was made the wait for the next begins anew
 
 
 class Dice(Protocol):
@@ -52,6 +53,21 @@ class Backoff:
 
     due_at_ms: int
     step_ms: int = BACKOFF_FIRST_MS
+    linked_at_ms: int = 0
+
+    def linked(self, now_ms: int) -> None:
+        """A link stands; only time tells whether it's any good."""
+        self.due_at_ms = self.linked_at_ms = now_ms
+
+    def has_lasted(self, now_ms: int) -> bool:
+        """True if it is long ago that the last link was made: the next failure is a first one."""
+        return now_ms - self.linked_at_ms >= LASTING_MS
+
+    def hurry(self, now_ms: int) -> None:
+        """Dial at once; with links that don't last the wait after it goes on growing."""
+        if self.has_lasted(now_ms):
+            self.reset(now_ms)
+        self.due_at_ms = now_ms
 
     def reset(self, now_ms: int) -> None:
         """Dial at once."""

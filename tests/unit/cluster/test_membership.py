@@ -14,6 +14,7 @@ from cluster.membership import MEETINGS_MAX, Membership, MembershipConfig
 from cluster.messages import Gossip, GossipEntry
 from cluster.nodeid import NodeId
 from cluster.nodesfile import StoredNodes
+from cluster.peer import LASTING_MS
 from cluster.ready import ConnId, DialId, Identity
 from tests.unit.cluster.world import BUS_PORT, START_MS, World
 
@@ -681,6 +682,40 @@ def test_backoff_doubles_to_half_a_node_timeout_or_two_seconds():
         one.advance(now)
     steps = [100, 200, 400, 800, 1600, 2000, 2000, 2000]
     assert all(step // 2 <= wait <= step for wait, step in zip(waits, steps, strict=True))
+
+
+def test_links_that_do_not_last_are_dialed_ever_more_seldom_and_told_once_a_minute():
+    one = linked()
+    one.set_node_timeout(60_000)
+    events: list[str] = []
+    conn, now, dials = ConnId(1), START_MS + LASTING_MS, 0
+    one.advance(now)
+
+    def lose(conn: ConnId) -> int:
+        """How long it takes until the next dial, which comes through."""
+        nonlocal now
+        began_ms = now
+        one.closed(conn)
+        while not (ready := one.take_ready()).dials:
+            events.extend([note.event for note in ready.notes])
+            now = one.next_wakeup_ms() or now
+            one.advance(now)
+        one.dialed(ready.dials[0].dial, conn, identity(B, boot=5), "10.0.0.1", "10.0.0.2")
+        return now - began_ms
+
+    while now < START_MS + 60_000:
+        lose(conn)
+        dials += 1
+    assert 27 <= dials <= 62
+    assert events.count("link_short") == 1
+    one.closed(conn)
+    one.accepted(ConnId(9), identity(B, boot=5), False, "10.0.0.1", "10.0.0.2")
+    (dial,) = one.take_ready().dials
+    one.dialed(dial.dial, conn, identity(B, boot=5), "10.0.0.1", "10.0.0.2")
+    assert lose(conn) >= 1_000
+    now += LASTING_MS
+    one.advance(now)
+    assert lose(conn) <= 100
 
 
 def test_connection_from_a_peer_makes_us_dial_back_at_once():
