@@ -30,6 +30,7 @@ ENVIRONMENT_PREFIX = "DISQUE_"
 INCLUDE_DEPTH_MAX = 16  # files that include each other
 FILE_BYTES_MAX = 1 << 20  # of a configuration file
 SECRET_FILE_BYTES_MAX = 4_096
+SECRET_BYTES_MIN = 16  # of cluster-secret, before its length is worth a warning
 # What programs and the tool read; a shell that has them may start a node, too.
 _OF_PROGRAMS = frozenset({"DISQUE_URL", "DISQUE_AUTH", "DISQUE_HISTORY"})
 _HINTS = {"DISQUE_PASSWORD": "; the password is DISQUE_REQUIREPASS"}
@@ -59,7 +60,7 @@ def load(arguments: Sequence[str], environment: Mapping[str, str]) -> Loaded:
     read_flags(config, flags)
     read_secrets(config)
     config.check()
-    return Loaded(config, tuple(warnings))
+    return Loaded(config, (*warnings, *weaknesses(config)))
 
 
 def read_file(config: Config, path: Path, depth: int = 1) -> None:
@@ -154,6 +155,17 @@ def read_secrets(config: Config) -> None:
         config.assign(directive, [secret])
         config.from_files.add(name)
         config.kept_outside.add(name)
+
+
+def weaknesses(config: Config) -> list[str]:
+    """Warnings about what can be used, and shouldn't be."""
+    size = len(config.cluster_secret.encode("utf-8", "surrogateescape"))
+    if not 0 < size < SECRET_BYTES_MIN:
+        return []
+    return [
+        f"cluster-secret has {size} bytes: who sees one handshake can try all that are so short; "
+        f"give it {SECRET_BYTES_MIN} or more that are random (openssl rand -hex 32)"
+    ]
 
 
 def users_of_file(config: Config) -> dict[str, User]:

@@ -16,7 +16,7 @@ from cluster.bus import BusLimits
 from cluster.link import LinkLimits
 from disque.core.limits import Limits
 from disque.errors import CommandError, ConfigError
-from disque.server.configfile import read_secrets, users_of_file
+from disque.server.configfile import read_secrets, users_of_file, weaknesses
 from disque.server.crowd import ClientLimits
 from disque.server.tls import make_contexts, validity_trouble
 
@@ -218,6 +218,8 @@ class Settings:
     def _reload_secrets(self) -> None:
         config = self._config
         read_secrets(config)
+        for text in weaknesses(config):
+            self._events.event("warning", "configuration", text=text)
         self._bus.secret = config.cluster_secret.encode("utf-8", "surrogateescape")
 
     def _reload_users(self) -> None:

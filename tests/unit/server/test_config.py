@@ -338,6 +338,17 @@ def test_config_get_takes_a_glob(glob: str, names: list[str]) -> None:
     assert [name for name, _ in Config().get(glob)] == names
 
 
+@pytest.mark.parametrize(
+    ("secret", "is_told"), [("", False), ("s", True), ("x" * 15, True), ("x" * 16, False)]
+)
+def test_a_short_cluster_secret_is_taken_and_told(secret: str, is_told: bool) -> None:
+    loaded = load(["--cluster-secret", secret], {})
+    assert loaded.config.cluster_secret == secret
+    assert [text.split(":")[0] for text in loaded.warnings] == (
+        [f"cluster-secret has {len(secret)} bytes"] if is_told else []
+    )
+
+
 @pytest.mark.parametrize("name", ["requirepass", "cluster-secret"])
 def test_secrets_are_never_shown_only_that_they_are_set(name: str) -> None:
     config = load([f"--{name}", "s3cret"], {}).config

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from disque.errors import CommandError
 from disque.server.config import Config
+from disque.server.eventlog import EventLog
 from disque.server.settings import limits_of
 from tests.unit.server.world import running
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def test_limits_of_the_core_are_those_of_the_configuration() -> None:
@@ -123,3 +129,15 @@ async def test_bounds_of_the_bus_change_at_run_time() -> None:
         limits = world.settings._bus._limits
         assert limits.unauthenticated_max == 7
         assert (limits.link.frame_bytes_max, limits.link.out_bytes_max) == (1 << 20, 2 << 20)
+
+
+async def test_sighup_tells_of_a_cluster_secret_that_is_short(tmp_path: Path) -> None:
+    async with running() as world:
+        world.settings._events = events = EventLog(path=str(tmp_path / "log"))
+        for secret, count in (("x" * 16, 0), ("short", 1)):
+            (tmp_path / "secret").write_text(secret)
+            world.config.cluster_secret_file = str(tmp_path / "secret")
+            world.settings.reload()
+            told = (tmp_path / "log").read_text()
+            assert told.count("cluster-secret has 5 bytes") == count
+        events.close()
