@@ -162,10 +162,8 @@ def weaknesses(config: Config) -> list[str]:
     size = len(config.cluster_secret.encode("utf-8", "surrogateescape"))
     if not 0 < size < SECRET_BYTES_MIN:
         return []
-    return [
-        f"cluster-secret has {size} bytes: who sees one handshake can try all that are so short; "
-        f"give it {SECRET_BYTES_MIN} or more that are random (openssl rand -hex 32)"
-    ]
+    remedy = f"give it {SECRET_BYTES_MIN} or more that are random (openssl rand -hex 32)"
+    return [f"cluster-secret has {size} bytes: who sees a handshake can try all such; {remedy}"]
 
 
 def users_of_file(config: Config) -> dict[str, User]:

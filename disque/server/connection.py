@@ -114,6 +114,7 @@ class Client:
         "is_alone",
         "is_closing",
         "is_dead",
+        "is_discarding",
         "is_held",
         "is_listening",
         "is_local",
@@ -172,7 +173,7 @@ class Client:
         self.last_command = "NULL"
         self.user: User | None = None  # None: nobody has logged in
         self.is_stranger = False  # a password is needed and wasn't given: see crowd
-        self.is_monitor = False
+        self.is_monitor = self.is_discarding = False  # discarding: between MULTI and EXEC
         self.is_off = False  # CLIENT REPLY OFF
         self.is_skipping = False  # CLIENT REPLY SKIP: the next command isn't answered
         self.is_mute = False  # the command that runs isn't answered

@@ -40,6 +40,11 @@ OOM_TEXT = "command not allowed when used memory > 'maxmemory'."
 LOADING_TEXT = "Disque is loading the dataset in memory"
 # What a page in somebody's browser can make it say to any port; as Redis
 _OF_HTTP = (b"post", b"host:")
+# There are no transactions: what a client means to be one isn't done at all, and it is told why by the first error
+MULTI_TEXT = (
+    "unknown command 'MULTI': there are no transactions, so nothing is done up to EXEC or DISCARD; "
+    "a pipeline does without (redis-py: pipeline(transaction=False))"
+)
 _BEFORE_AUTH = (b"auth", b"hello")  # HELLO with arguments sees to authentication itself
 
 
@@ -48,6 +53,8 @@ def execute(shell: Shell, client: Client, words: list[bytes], started_ns: int) -
     is_long = len(words) > ARGUMENTS_MAX + 1
     client.begin()
     try:
+        if client.is_discarding:
+            _discard(client, words[0].lower())
         spec = find_command(words, shell.renames)
         _check(shell, client, spec, words)
     except CommandError as error:
@@ -81,8 +88,22 @@ def _refuse(shell: Shell, client: Client, name: bytes, error: CommandError) -> N
         reason = "a web browser may be abused to send commands"
         shell.events.seldom("warning", "possible-attack", addr=client.address, reason=reason)
         client.die()
+    elif name == b"multi" and name not in shell.renames:
+        client.is_discarding = True
+        client.answer(encoder.error("ERR", MULTI_TEXT))
     else:
         client.answer(encoder.error(error.code, str(error)))
+
+
+def _discard(client: Client, name: bytes) -> None:
+    """Refuse what stands between MULTI and EXEC or DISCARD."""
+    if name == b"exec":
+        client.is_discarding = False
+        raise CommandError("Transaction discarded because of previous errors.", "EXECABORT")
+    if name == b"discard":
+        client.is_discarding = False
+    elif name != b"quit":
+        raise CommandError("not done, for it stands behind a MULTI: EXEC or DISCARD ends that")
 
 
 def overtakes(shell: Shell, words: list[bytes]) -> bool:

@@ -47,6 +47,19 @@ def test_pydisque_session(three: Cluster) -> None:
     three.wait_drained()
 
 
+def test_a_pipeline_of_redis_py_that_wants_a_transaction_does_nothing_and_says_why(
+    node: Node,
+) -> None:
+    client = redis.Redis(port=node.port, socket_timeout=WAIT_S)
+    pipe = client.pipeline()
+    for number in range(700):
+        pipe.execute_command("ADDJOB", "transaction", f"{number}" * 50, 5000)
+    with pytest.raises(redis.ResponseError, match=r"transaction=False"):
+        pipe.execute()
+    assert client.execute_command("QLEN", "transaction") == 0
+    client.close()
+
+
 @pytest.mark.skipif(shutil.which("redis-cli") is None, reason="redis-cli isn't installed")
 def test_redis_cli_with_arguments_and_with_lines(node: Node) -> None:
     def cli(*words: str, lines: str = "") -> str:

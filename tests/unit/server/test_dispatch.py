@@ -74,6 +74,30 @@ async def test_only_addjobs_overtake_waiting_addjobs(words: bytes, may: bool) ->
         assert dispatch.overtakes(world.shell, words.split()) is may
 
 
+@pytest.mark.parametrize("end", ["EXEC", "DISCARD"])
+async def test_what_stands_between_multi_and_its_end_is_not_done(end: str) -> None:
+    refused = b"-ERR not done, for it stands behind a MULTI: EXEC or DISCARD ends that\r\n"
+    ended = {
+        "EXEC": b"-EXECABORT Transaction discarded because of previous errors.\r\n",
+        "DISCARD": b"-ERR unknown command 'DISCARD'\r\n",
+    }
+    told = f"-ERR {dispatch.MULTI_TEXT}\r\n".encode()
+    async with running() as world:
+        peer = world.connect()
+        await peer.ask(
+            f"multi\r\nADDJOB q b 0\r\nMULTI\r\nnosuch\r\n{end}\r\n{end}\r\nQLEN q\r\n".encode(),
+            told
+            + refused
+            + told
+            + refused
+            + ended[end]
+            + f"-ERR unknown command '{end}'\r\n".encode()
+            + b":0\r\n",
+        )
+        await peer.ask(b"MULTI\r\nQUIT\r\n", told + b"+OK\r\n")
+        await peer.expect_end()
+
+
 async def test_resetstat_starts_all_counters_anew() -> None:
     async with running() as world:
         peer = world.connect()
