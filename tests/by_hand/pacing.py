@@ -166,8 +166,13 @@ def fill_before_monitor(node: Node) -> None:
 
 def compact(node: Node) -> None:
     """Write the log anew, to the end."""
+    wait_rewritten(node)
     with node.connect() as client:
         client.call("BGREWRITEAOF")
+    wait_rewritten(node)
+
+
+def wait_rewritten(node: Node) -> None:
     wait_until(
         "the log is written anew",
         lambda: node.info("persistence")["aof_rewrite_in_progress"] == "0",
