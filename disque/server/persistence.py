@@ -328,19 +328,19 @@ class Persistence:
         )
         log.is_paused = True
         disk = FileDisk(self._opened, is_locked=False)
-        try:
-            await log.wait_safe()
-            with replaying.no_collections(is_kept=False):
+        with replaying.no_collections(is_kept=False):
+            try:
+                await log.wait_safe()
                 await replaying.load(
                     disk, engine, trial, stored_boot=own.boot, may_cut=True, is_dry=True
                 )
-        except (OSError, LogError) as error:
-            raise CommandError(f"The log can't be loaded: {error}") from None
-        finally:
-            log.is_paused = bool(self._turns.trouble)
-            disk.close()
-            for _ in engine.take_apart():
-                await trio.lowlevel.checkpoint()
+            except (OSError, LogError) as error:
+                raise CommandError(f"The log can't be loaded: {error}") from None
+            finally:
+                log.is_paused = bool(self._turns.trouble)
+                disk.close()
+                for _ in engine.take_apart():
+                    await trio.lowlevel.checkpoint()
         found = trial.findings
         if found.lost or found.missing or found.torn_bytes:
             raise CommandError(f"The log is damaged: {found.lost_bytes} bytes lost")
