@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import attrs
 import trio
 
+from disque.server.render import Whole
 from disque.server.shelf import SHELVED_MIN_BYTES, Shelf, is_shelved
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from disque.server.acl import User
     from disque.server.dialect import Dialect
 
-    Spelled: TypeAlias = bytes | memoryview  # of replies; a long one isn't copied
+    Spelled: TypeAlias = bytes | Whole  # of replies
 
 KEPT_INPUT_MAX = 1 << 20  # bytes read ahead of a waiting command; beyond it the socket isn't read
 OPEN_ADDS_MAX = 1_000  # ADDJOBs of one connection that wait for their copies at a time
@@ -190,7 +191,7 @@ class Client:
         self.pending: deque[Any] = deque()  # requests that were decoded, not yet run
         self.slots: deque[bytes | Slot] = deque()  # replies in order
         self.open: dict[ClientId, Slot] = {}  # those without a reply yet, in order
-        self.ahead: list[Spelled] = []  # lines that wait for no slot (MONITOR)
+        self.ahead: list[bytes] = []  # lines that wait for no slot (MONITOR)
         self.subscriber: ClientId | None = None  # under which the broker knows its topics
         # Messages of topics, in parts, until the socket takes more: bodies are shared by all who hear them
         self.heard: deque[tuple[bytes, ...]] = deque()
@@ -308,16 +309,22 @@ class Client:
         if not (slots or self.ahead):
             return b""
         parts, self.ahead = self.ahead, []
+        long: list[bytes] = []
         while slots:
             head = slots[0]
             data = head.data if isinstance(head, Slot) else head
             if data is None:
                 break
-            parts.append(data)
+            if isinstance(data, Whole):
+                long += (b"".join(parts), *data.parts)
+                parts = []
+            else:
+                parts.append(data)
             slots.popleft()
         joined = parts[0] if len(parts) == 1 else b"".join(parts)
-        self.owed_bytes += len(joined)
-        return joined
+        taken = Whole([*long, joined]) if long else joined
+        self.owed_bytes += len(taken)
+        return taken
 
     def give_up_waiting(self) -> list[ClientId]:
         """Forget the replies that are still to come, and what is behind them; returns their ids."""
@@ -382,14 +389,18 @@ class Client:
         self.owed_bytes -= len(data)
         if self.is_dead:
             return
-        if data:
+        if isinstance(data, Whole):
+            for part in filter(None, data.parts):
+                if not self.is_dead:
+                    self._put(part)
+        elif data:
             self._put(data)
         if self.heard:
             self._pump()
         if self.is_closing or self.on_flushed is not None:
             self._mind_flushed()
 
-    def _put(self, data: Spelled) -> None:
+    def _put(self, data: bytes) -> None:
         sent = 0 if self.backlog else self._write(data)
         if sent < len(data) and not self.is_dead:
             self.backlog.append(memoryview(data)[sent:])
@@ -445,7 +456,7 @@ class Client:
         while self.begun:
             self.shelf.take(self.begun.pop())
 
-    def _write(self, data: Spelled) -> int:
+    def _write(self, data: bytes | memoryview) -> int:
         """Bytes that the socket took; an error of the socket ends the connection."""
         try:
             sent = self.sock.send(data)

@@ -18,7 +18,7 @@ from disque.core.scanning import CURSOR_BITS
 from disque.errors import CommandError
 from disque.resp import encoder
 from disque.server.clients import UNWRITTEN
-from disque.server.render import Verbatim, Whole, render
+from disque.server.render import Whole, render
 from disque.server.shell import Later
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ SCANNED = 1_000  # jobs or queues that a piece of a scan finds; it looks at ten 
 SHOWN = 200  # the same if all is told of each
 LOOKED_AT = 1_000  # jobs of a queue in a piece of a look
 FORGOTTEN = 5_000  # words
-_HEAD_BYTES_MAX = 80  # of an array: two numbers, one as a string
+_PART_BYTES = 64 << 10  # of a long answer: a smaller one isn't worth a write of its own
 _WAIT_S = 0.05  # for a broker that takes no commands now, or a log that takes no records
 
 
@@ -216,13 +216,12 @@ async def _sum(asking: Asking, command: Any) -> Answer:
     return total
 
 
-async def _subscribe(asking: Asking, command: Any) -> Answer:
+async def _subscribe(asking: Asking, command: Any) -> Whole:
     """One reply after the other."""
-    parts = [render(await asking.ask(piece), asking.proto) for piece in _cut(command)]
-    return Verbatim(b"".join(parts))
+    return Whole([render(await asking.ask(piece), asking.proto) for piece in _cut(command)])
 
 
-async def _unsubscribe(asking: Asking, command: cmd.Unsubscribe | Many) -> Answer:
+async def _unsubscribe(asking: Asking, command: cmd.Unsubscribe | Many) -> Whole:
     """Without names: of all there are."""
     if isinstance(command, Many) or command.topics is not None:
         return await _subscribe(asking, command)
@@ -232,7 +231,7 @@ async def _unsubscribe(asking: Asking, command: cmd.Unsubscribe | Many) -> Answe
         parts.append(render(reply, asking.proto))
     if not parts:
         parts.append(render(await asking.ask(command), asking.proto))
-    return Verbatim(b"".join(parts))
+    return Whole(parts)
 
 
 async def _count_subscriptions(asking: Asking, command: cmd.NumSub | Many) -> Whole:
@@ -294,30 +293,28 @@ async def _peek(asking: Asking, command: cmd.QPeek) -> Whole:
 
 @attrs.define
 class Elements:
-    """Of an array, spelled piece by piece into what the socket gets: to join a million at the end would take long."""
+    """Of an array, spelled piece by piece into what the socket gets: nothing grows, nothing is joined in the end."""
 
     client: Client  # for whom it holds them: see clients-memory-max
     count: int = 0
     size: int = 0  # bytes
-    _data: bytearray = attrs.Factory(lambda: bytearray(_HEAD_BYTES_MAX))
+    _parts: list[bytes] = attrs.Factory(lambda: [b""])  # the first one is of the head
 
     def add(self, elements: Sequence[Reply]) -> None:
         """Some more."""
         self.count += len(elements)
         proto = self.client.proto
         piece = b"".join([render(each, proto) for each in elements])
-        self._data += piece
         self.size += len(piece)
         self.client.kept_bytes += len(piece)
+        if len(self._parts) > 1 and len(self._parts[-1]) < _PART_BYTES:
+            piece = self._parts.pop() + piece
+        self._parts.append(piece)
 
     def array(self, before: bytes = b"") -> Whole:
         """All of them, after what comes before."""
-        head = before + encoder.array_header(self.count)
-        assert len(head) <= _HEAD_BYTES_MAX
-        start = _HEAD_BYTES_MAX - len(head)
-        whole = memoryview(self._data)
-        whole[start:_HEAD_BYTES_MAX] = head
-        return Whole(whole[start:])
+        self._parts[0] = before + encoder.array_header(self.count)
+        return Whole(self._parts)
 
 
 def _is_long_scan(command: cmd.QScan | cmd.JScan) -> bool:

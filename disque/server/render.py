@@ -29,9 +29,12 @@ class Verbatim:
 
 @value
 class Whole:
-    """A long answer, RESP already, which isn't rendered but sent as it is, without a copy."""
+    """A long answer, RESP already, in parts that are sent as they are: they are never joined."""
 
-    data: memoryview
+    parts: Sequence[bytes]
+
+    def __len__(self) -> int:
+        return sum(map(len, self.parts))
 
 
 @value

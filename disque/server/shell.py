@@ -115,7 +115,7 @@ class Shell:
         with slot.scope or nullcontext():
             try:
                 found = await later.find()
-                data = found.data if isinstance(found, Whole) else render(found, slot.proto)
+                data = found if isinstance(found, Whole) else render(found, slot.proto)
             except CommandError as error:
                 data = encoder.error(error.code, str(error))
             self.clients.fill(slot, data)

@@ -496,18 +496,35 @@ async def test_what_is_gathered_for_a_client_counts_as_held_for_it() -> None:
             assert client.held_bytes == 0
 
 
-async def test_a_long_array_is_put_together_once_and_not_copied() -> None:
+async def test_a_long_answer_is_never_in_one_piece() -> None:
     async with running() as world:
         peer = world.connect()
-        await add(peer, 1)
-        found = pacing.Elements(next(iter(world.clients.by_id.values())))
-        for _ in range(100):
+        client = next(iter(world.clients.by_id.values()))
+        found = pacing.Elements(client)
+        for _ in range(30):
             found.add([bytes(100_000)])
+        slots = [client.open_slot(world.clients.new_id()) for _ in range(3)]
+        for slot, reply in zip(slots, (b"+1\r\n", found.array(), b"+3\r\n"), strict=True):
+            client.fill(slot, reply)
         tracemalloc.start()
         try:
-            whole = found.array(b"*2\r\n$1\r\n0\r\n")
-            assert tracemalloc.get_traced_memory()[1] < 10_000
+            taken = client.take_finished()
+            client.send(taken)
+            assert tracemalloc.get_traced_memory()[1] < 20_000
         finally:
             tracemalloc.stop()
         one = b"$100000\r\n%b\r\n" % bytes(100_000)
-        assert bytes(whole.data) == b"*2\r\n$1\r\n0\r\n*100\r\n" + one * 100
+        whole = b"+1\r\n*30\r\n" + one * 30 + b"+3\r\n"
+        assert len(client.backlog) > 20, "what the socket didn't take"
+        assert (client.owed_bytes, len(taken)) == (0, len(whole))
+        await peer.expect(whole)
+        assert client.held_bytes == client.kept_bytes == found.size
+
+
+async def test_few_elements_at_a_time_are_few_parts() -> None:
+    async with running() as world:
+        world.connect()
+        found = pacing.Elements(next(iter(world.clients.by_id.values())))
+        for _ in range(1_000):
+            found.add([bytes(1_000)])
+        assert len(found.array().parts) < 20
