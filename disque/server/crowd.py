@@ -200,9 +200,9 @@ class Crowd:
             self._known(client)
             return
         self._add_stranger(client, now_ms)
-        # A dialect says why it ends its own
-        is_told = client.is_monitor or client.is_listening or client.is_abandonable
-        if is_told and client.dialect is None and not is_setter:
+        if is_setter or (client.dialect is not None and client.dialect.tells_end):
+            return
+        if client.is_monitor or client.is_listening or client.is_abandonable:
             self._drop_stranger(client)
 
     def _add_stranger(self, client: Client, now_ms: int) -> None:

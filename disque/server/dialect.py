@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 class Dialect(Protocol):
     """One protocol; a request is what its decoder makes of bytes."""
 
+    name: str
+    tells_end: bool  # who has become a stranger, by a new password, is told so and ended by it
+
     def decoder(self) -> Input:
         """For the bytes of one new connection."""
         ...

@@ -195,6 +195,7 @@ def _clients(shell: Shell) -> list[Field]:
             max((each.decoder.pending_bytes for each in clients), default=0),
         ),
         ("blocked_clients", sum(each.is_waiting for each in clients)),
+        ("http_clients", sum(each.last_command == "http" for each in clients)),
     ]
 
 

@@ -22,18 +22,20 @@ import disque
 from disque.errors import ConfigError
 from disque.server.configfile import ENVIRONMENT_PREFIX
 from disque.server.sockets import listen
+from disque.server.visits import Visits
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from disque.server.config import Config
     from disque.server.dialect import Dialect
     from disque.server.eventlog import EventLog
     from disque.server.shell import Shell
+    from disque.server.stomp import Stomp
 
 HOSTS = ("127.0.0.1",)  # without http-bind
 PACKAGES = ("hypercorn", "jinja2", "prometheus_client", "starlette")  # the extra `web`
-RESP, STOMP = b"R", b"S"  # as disque.web.leash has them
+RESP, STOMP, VISIT = b"R", b"S", b"V"  # as disque.web.leash has them
 FAREWELL_S = 2.0  # for the process to end with the leash, before it is killed
 AGAIN_FIRST_S = 1.0  # after a process that failed, doubling
 AGAIN_MAX_S = 60.0
@@ -72,10 +74,14 @@ def missing_packages() -> list[str]:
 class Page:
     """The process that serves the page, while somebody wants it."""
 
-    def __init__(self, shell: Shell, listeners: Sequence[socket.socket], stomp: Dialect) -> None:
+    def __init__(self, shell: Shell, listeners: Sequence[socket.socket], stomp: Stomp) -> None:
         self._shell = shell
         self._listeners = listeners
-        self._dialects = {RESP: None, STOMP: stomp}
+        self._dialects: Mapping[bytes, Dialect | None] = {
+            RESP: None,
+            STOMP: stomp,
+            VISIT: Visits(shell, stomp),
+        }
         self._leash: socket.socket | None = None
         self._again_s = AGAIN_FIRST_S
 
@@ -124,6 +130,7 @@ class Page:
             "cert_file": config.tls_cert_file,
             "key_file": config.tls_key_file,
             "ca_file": config.tls_ca_cert_file,
+            "counts_visits": True,
             "peer_tls_port": config.tls_port if config.tls_only else 0,
         }
         try:

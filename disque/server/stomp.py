@@ -69,6 +69,9 @@ class Talk:
 class Stomp:
     """All STOMP connections of a node; a `dialect.Dialect`."""
 
+    name = "stomp"
+    tells_end = True
+
     def __init__(self, shell: Shell) -> None:
         self._shell = shell
         self._talks: dict[ClientId, Talk] = {}

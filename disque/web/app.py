@@ -18,6 +18,7 @@ from disque.web.guard import Guard, Tokens
 from disque.web.node import Node
 from disque.web.pages import Pages
 from disque.web.probes import Probes
+from disque.web.visit import visit_of
 from disque.web.watch import Watch
 
 if TYPE_CHECKING:
@@ -72,8 +73,14 @@ def make_app(tether: Leash) -> Activity:
         return tether.settings.password
 
     async def talk_stomp(socket: WebSocket) -> None:
-        client = None if socket.client is None else (socket.client.host, socket.client.port)
-        await stomp.bridge(socket, lambda: open_own(tether, leash.STOMP, client))
+        async def connect() -> trio.SocketStream:
+            visit = visit_of(socket.scope)
+            if visit is not None:
+                return await visit.become_stomp()
+            client = None if socket.client is None else (socket.client.host, socket.client.port)
+            return open_own(tether, leash.STOMP, client)
+
+        await stomp.bridge(socket, connect)
 
     own = Node(dial_own, password=password, timeout_s=OWN_TIMEOUT_S)
     watch = Watch(own, make_peer)

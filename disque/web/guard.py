@@ -26,6 +26,8 @@ from starlette.requests import HTTPConnection
 from starlette.responses import PlainTextResponse
 from starlette.websockets import WebSocketClose
 
+from disque.web.visit import visit_of
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -101,12 +103,12 @@ class Guard:
             # A proxy in front may count otherwise where the request ends, and pass on what it forbids
             app = PlainTextResponse("Two lengths.\n", 400, {"Connection": "close"})
         elif scope["path"] not in OPEN_PATHS:
-            app = await self._refusal(scope["method"], headers, _place(scope["client"])) or app
+            app = await self._refusal(scope, headers) or app
         await app(scope, receive, send_safely)
 
-    async def _refusal(self, method: str, headers: Headers, place: str) -> ASGIApp | None:
+    async def _refusal(self, scope: Scope, headers: Headers) -> ASGIApp | None:
         """What is answered in place of the page, None if it may be seen."""
-        settings = self._settings()
+        settings, place = self._settings(), _place(scope["client"])
         if settings.is_exposed and not settings.password:
             text = (
                 "The page listens at other addresses than loopback, so requirepass must be set.\n"
@@ -119,7 +121,10 @@ class Guard:
         if settings.password and "authorization" in headers and wait_s > 0:
             text = "Too many wrong passwords from this address.\n"
             return PlainTextResponse(text, 429, {"Retry-After": f"{wait_s:.0f}"})
-        if settings.password and not _knows(headers.get("authorization", ""), settings):
+        user = _user_in(headers.get("authorization", ""), settings) if settings.password else ""
+        if user and (visit := visit_of(scope)) is not None:
+            visit.known(user)
+        if settings.password and not user:
             if "authorization" in headers:
                 self._note_wrong(place)
                 async with self._waiting:
@@ -130,7 +135,7 @@ class Guard:
                 401,
                 challenge,
             )
-        if method not in ("GET", "HEAD") and not self._is_own_site(headers):
+        if scope["method"] not in ("GET", "HEAD") and not self._is_own_site(headers):
             return PlainTextResponse("Another site has sent this; nothing was done.\n", 403)
         return None
 
@@ -198,21 +203,24 @@ def is_local_name(host: str) -> bool:
     return True
 
 
-def _knows(authorization: str, settings: Settings) -> bool:
-    """True for Basic credentials of somebody who may do everything; compared in a time that tells nothing."""
+def _user_in(authorization: str, settings: Settings) -> str:
+    """Whose Basic credentials these are, of those who may do everything, "" for nobody; compared in a time that tells
+    nothing."""
     scheme, _, encoded = authorization.partition(" ")
     if scheme.lower() != "basic":
-        return False
+        return ""
     try:
         user, colon, given = base64.b64decode(encoded.strip(), validate=True).partition(b":")
     except (binascii.Error, ValueError):
-        return False
+        return ""
+    name = user.decode("utf-8", "replace")
     password = settings.password.encode("utf-8", "surrogateescape")
     digests = [hashlib.sha256(password).hexdigest()]
     if user != USER:
-        digests = list(settings.operators.get(user.decode("utf-8", "replace"), ()))
+        digests = list(settings.operators.get(name, ()))
     said = hashlib.sha256(given).hexdigest()
-    return bool(colon) and any([hmac.compare_digest(said, each) for each in digests])
+    is_right = any([hmac.compare_digest(said, each) for each in digests])
+    return name if colon and is_right else ""
 
 
 class Tokens:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 RESP = b"R"
 STOMP = b"S"
+VISIT = b"V"
 _READ_BYTES = 4096
 
 
@@ -38,6 +39,7 @@ class Settings:
     cert_file: str = ""
     key_file: str = ""  # "": it is in cert_file
     ca_file: str = ""  # who signs for other nodes; "": whom the system believes
+    counts_visits: bool = False  # the node wants a VISIT for each of our connections
     peer_tls_port: int = 0  # not 0: other machines' nodes are reached under TLS, at this port
 
 

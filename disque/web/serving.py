@@ -25,7 +25,10 @@ from hypercorn.trio.worker_context import WorkerContext
 from wsproto.events import Message as WebSocketMessage
 
 from disque.web.app import make_app
+from disque.web.dialing import open_own
 from disque.web.guard import CERTIFIED
+from disque.web.leash import VISIT
+from disque.web.visit import STATE_KEY, Visit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,12 +38,16 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from disque.web.leash import Leash, Settings
+    from disque.web.visit import Opener
 
 IDLE_MAX_S = 600.0  # without any request, before the process ends
 HANDSHAKE_S = 10  # of TLS
 STALL_S = 30.0  # in which some of what is sent must be taken
 SENT_BYTES = 64 << 10  # of which STALL_S holds
 COMPLAIN_EVERY_S = 60.0
+REFUSING_MAX = 10  # connections that are told why there is no room, at a time
+REFUSAL_S = 1.0
+READ_BYTES = 64 << 10
 
 
 async def run(tether: Leash, listeners: Sequence[int]) -> None:
@@ -56,11 +63,18 @@ async def run(tether: Leash, listeners: Sequence[int]) -> None:
     tether.on_change = renew
     doors: list[trio.abc.Listener[Any]] = [*secured] or [*plain]
     async with trio.open_nursery() as nursery:
-        connections = await nursery.start(Connections(app).run)
+        connections = await nursery.start(Connections(app, _opener(tether)).run)
         nursery.start_soon(trio.serve_listeners, connections.serve, doors)
         while (left_s := IDLE_MAX_S - app.idle_s()) > 0:
             await trio.sleep(left_s)
         nursery.cancel_scope.cancel()
+
+
+def _opener(tether: Leash) -> Opener | None:
+    """How a visit is opened; None if the node is older than that."""
+    if not tether.settings.counts_visits:
+        return None
+    return lambda client: open_own(tether, VISIT, client)
 
 
 def _listener(file: int) -> trio.SocketListener:
@@ -137,8 +151,11 @@ class BrokenConnectionError(Exception):
 class Connections:
     """An ASGI application, and the connections over which it is talked to."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, open_visit: Opener | None = None) -> None:
+        """`open_visit`: the node's part of each connection; it says whether there is one."""
         self._app = app
+        self._open_visit = open_visit
+        self._refusing = 0
         self._asgi = ASGIWrapper(self._answer)  # type: ignore[arg-type]  # two spellings of ASGI's types
         self._context = WorkerContext(None)
         self._config = Config()
@@ -158,11 +175,49 @@ class Connections:
     async def serve(self, stream: trio.abc.Stream) -> None:
         """One connection to its end; what goes wrong with it concerns nobody else."""
         try:
-            await Http1Server(self._asgi, self._config, self._context, {}, stream)  # type: ignore[arg-type]
+            if self._open_visit is None:
+                await self._talk(stream, {})
+            elif (client := _client_of(stream)) is not None:
+                async with Visit(self._open_visit(client)) as visit:
+                    await self._receive(stream, visit)
         except Exception as error:  # noqa: BLE001 - whatever somebody's bytes did to a library
             self._complain(error)
         finally:
             await trio.aclose_forcefully(stream)
+
+    async def _receive(self, stream: trio.abc.Stream, visit: Visit) -> None:
+        """Serve if and as long as the node has room for it."""
+        reason = await visit.wait_verdict()
+        if reason:
+            await self._refuse(stream, reason)
+            return
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(visit.watch, nursery.cancel_scope)
+            await self._talk(stream, {STATE_KEY: visit})
+            nursery.cancel_scope.cancel()
+
+    async def _talk(self, stream: trio.abc.Stream, state: dict[str, Any]) -> None:
+        await Http1Server(self._asgi, self._config, self._context, state, stream)  # type: ignore[arg-type]
+
+    async def _refuse(self, stream: trio.abc.Stream, reason: str) -> None:
+        """Say why, to a few at a time."""
+        if self._refusing >= REFUSING_MAX:
+            return
+        body = f"{reason}\n".encode()
+        head = f"HTTP/1.1 503 Service Unavailable\r\nContent-Length: {len(body)}\r\n"
+        head += "Content-Type: text/plain\r\nConnection: close\r\n\r\n"
+        self._refusing += 1
+        try:
+            with trio.move_on_after(REFUSAL_S):
+                await stream.send_all(head.encode() + body)
+                if isinstance(stream, trio.SocketStream):
+                    await stream.send_eof()
+                # Closed over what wasn't read, the answer would be lost
+                await stream.receive_some(READ_BYTES)
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            pass
+        finally:
+            self._refusing -= 1
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The application; that nobody can hear it is no error of its."""
@@ -185,6 +240,17 @@ class Connections:
         while isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
         sys.stderr.write(f"a connection to the page failed: {type(error).__name__}: {error}\n")
+
+
+def _client_of(stream: trio.abc.Stream) -> tuple[str, int] | None:
+    """Who is at the other end; None if he has gone already."""
+    plain = stream.transport_stream if isinstance(stream, trio.SSLStream) else stream
+    assert isinstance(plain, trio.SocketStream)
+    try:
+        host, port, *_ = plain.socket.getpeername()
+    except OSError:
+        return None
+    return host, port
 
 
 def make_context(settings: Settings) -> ssl.SSLContext:

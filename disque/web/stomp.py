@@ -13,7 +13,7 @@ import trio
 from starlette.websockets import WebSocketDisconnect
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from starlette.websockets import WebSocket
 
@@ -53,10 +53,10 @@ class Splitter:
         return data.find(b"\0", body_at) + 1
 
 
-async def bridge(socket: WebSocket, connect: Callable[[], trio.SocketStream]) -> None:
+async def bridge(socket: WebSocket, connect: Callable[[], Awaitable[trio.SocketStream]]) -> None:
     """Serve one WebSocket until either side ends; `connect` gives a STOMP connection of the node (OSError)."""
     try:
-        stream = connect()
+        stream = await connect()
     except OSError:
         await socket.close(1011, "the node can't be reached")
         return

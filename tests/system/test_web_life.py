@@ -6,14 +6,15 @@ import http.client
 import os
 import signal
 import socket
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING
 
 import pytest
 import websocket
 
 from tests.certificates import Authority, Pair
-from tests.system.nodes import WAIT_S, Node, free_port, wait_until
-from tests.system.pages import Visitor, page_node
+from tests.system.nodes import WAIT_S, Node, Resp, free_port, wait_until
+from tests.system.pages import Visitor, page_node, read_event
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -323,3 +324,100 @@ def test_another_site_gets_no_websocket_where_there_is_no_password(
         websocket.create_connection(
             f"ws://127.0.0.1:{port}/stomp", origin="http://evil.example", timeout=WAIT_S
         )
+
+
+# What the node's bounds and rules say of the page's connections
+
+
+def open_connection(port: int) -> socket.socket:
+    """A connection to the page on which one request was sent, and that stays."""
+    sock = socket.create_connection(("127.0.0.1", port), WAIT_S)
+    sock.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    return sock
+
+
+def status(sock: socket.socket) -> int:
+    """Of the first answer."""
+    return int(sock.recv(12)[9:])
+
+
+def read_to_end(stream: http.client.HTTPResponse) -> None:
+    """Until the server ends it, in the midst of what it said it would send."""
+    with suppress(http.client.IncompleteRead, ConnectionError):
+        while stream.read(1 << 16):
+            pass
+
+
+def figures(client: Resp, section: str) -> dict[str, str]:
+    """INFO's fields, without another connection."""
+    lines = client.call("INFO", section).decode().split("\r\n")
+    return dict(line.split(":", 1) for line in lines if ":" in line)
+
+
+def test_connections_to_the_page_count_for_the_bounds_of_clients(
+    make_page: Callable[..., tuple[Node, int]],
+) -> None:
+    node, port = make_page()
+    node.start()
+    with closing(open_connection(port)) as first, node.connect() as client:
+        assert status(first) == 200
+        assert figures(client, "clients")["http_clients"] == "1"
+        for name, text in (
+            ("clients-per-address-max", b"max number of clients of one address reached"),
+            ("maxclients", b"max number of clients reached"),
+        ):
+            (_, before) = client.call("CONFIG", "GET", name)
+            client.call("CONFIG", "SET", name, 1)
+            with closing(open_connection(port)) as second:
+                assert status(second) == 503
+                assert text in second.recv(4_096)
+            client.call("CONFIG", "SET", name, before)
+        assert figures(client, "limits")["clients_per_address_refused"] == "1"
+        assert int(figures(client, "stats")["rejected_connections"]) >= 2
+    wait_until("all have gone", lambda: node.info("clients")["http_clients"] == "0")
+
+
+def test_a_websocket_counts_once(make_page: Callable[..., tuple[Node, int]]) -> None:
+    node, port = make_page("--clients-per-address-max", "2")
+    node.start()
+    with node.connect() as client:
+        one = websocket.create_connection(f"ws://127.0.0.1:{port}/stomp", timeout=WAIT_S)
+        one.send(frame("CONNECT", accept_version="1.2", host="/"))
+        assert one.recv().startswith("CONNECTED\n")
+        assert "cmd=connect" in client.call("CLIENT", "LIST").decode()
+        assert figures(client, "clients")["http_clients"] == "0"
+        with closing(open_connection(port)) as another:
+            assert status(another) == 503
+        one.close()
+
+
+def test_a_connection_to_the_page_can_be_killed(make_page: Callable[..., tuple[Node, int]]) -> None:
+    node, port = make_page()
+    node.start()
+    with Visitor(port).follow("/") as stream, node.connect() as client:
+        read_event(stream)
+        lines = client.call("CLIENT", "LIST").decode().splitlines()
+        (line,) = [each for each in lines if "cmd=http" in each]
+        assert client.call("CLIENT", "KILL", "ID", line.split()[0].removeprefix("id=")) == 1
+        read_to_end(stream)
+
+
+def test_strangers_on_the_page_end_as_others_and_who_knows_the_password_stays(
+    make_page: Callable[..., tuple[Node, int]],
+) -> None:
+    node, port = make_page()
+    node.start()
+    with Visitor(port).follow("/") as before, node.connect() as client:
+        read_event(before)
+        assert client.call("CONFIG", "SET", "requirepass", PASSWORD) == "OK"
+        assert client.call("AUTH", PASSWORD) == "OK"
+        read_to_end(before)
+        with Visitor(port, password=PASSWORD).follow("/") as known:
+            read_event(known)
+            client.call("CONFIG", "SET", "auth-timeout", 1)
+            with closing(open_connection(port)) as stranger:
+                assert status(stranger) == 200
+                while stranger.recv(4_096):
+                    pass
+            assert client.call("CLIENT", "LIST").decode().count("cmd=http") == 1
+        assert int(figures(client, "limits")["strangers_dropped"]) >= 1

@@ -12,7 +12,7 @@ FIELDS = {
     "multiplexing_api gcc_version process_id run_id tcp_port uptime_in_seconds uptime_in_days hz "
     "executable config_file",
     "Clients": "connected_clients client_longest_output_list client_biggest_input_buf "
-    "blocked_clients",
+    "blocked_clients http_clients",
     "Memory": "used_memory used_memory_human used_memory_rss used_memory_peak "
     "used_memory_peak_human mem_fragmentation_ratio mem_allocator",
     "Jobs": "registered_jobs queued_jobs delivered_jobs delayed_jobs acked_jobs body_bytes "
