@@ -26,7 +26,7 @@ from disque.core.job import (
     Reason,
     Role,
 )
-from disque.core.jobid import JobId, ttl_minutes
+from disque.core.jobid import JobId, is_endless, ttl_minutes
 from disque.core.jobqueue import JobQueue
 from disque.core.ready import Record
 from disque.core.sharing import intern_nodes, join_claim
@@ -456,6 +456,12 @@ def tell_others(
 def id_expiry(state: State, job: JobId) -> int:
     """ms; when an id of which only the id is known surely no longer matters (M14)."""
     return state.now_ms + (ttl_minutes(job) + 1) * 60_000 + state.limits.dummy_slack_ms
+
+
+def told_expiry(state: State, job: JobId, expires_in: int) -> int:
+    """ms; the end of a job's life as a peer tells it, and no later than its id says (M12)."""
+    expires_at = state.now_ms + expires_in
+    return expires_at if is_endless(job) else min(expires_at, id_expiry(state, job))
 
 
 def answer_end(state: State, peer: NodeId, job: JobId) -> bool:

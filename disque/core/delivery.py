@@ -25,6 +25,7 @@ from disque.core.copies import (
     shift,
     take_out,
     tell_others,
+    told_expiry,
 )
 from disque.core.job import (
     ACTIVE,
@@ -40,7 +41,7 @@ from disque.core.job import (
     Job,
     JobSpec,
 )
-from disque.core.jobid import JobId
+from disque.core.jobid import JobId, ttl_digits
 from disque.core.jobqueue import PAUSE_IN, JobQueue
 from disque.core.ready import ClientId, Delivery, NilArray, Record, Reply, Status
 from disque.core.sharing import intern_nodes, intern_spec
@@ -428,6 +429,7 @@ def store_copy(state: State, message: msg.ReplJob | msg.YourJobs, *, ask_at: int
         like is not None
         and like.facts is facts
         and like.said is message.spec
+        and message.id.endswith(like.ttl_digits)
         and not state.absences
     ):
         job = _copy_like(state, message, like, ask_at)
@@ -445,7 +447,7 @@ def _copy_like(state: State, message: msg.ReplJob | msg.YourJobs, like: Stored, 
         ctime=message.ctime,
         body=message.body,
         state=ACTIVE,
-        expires_at=state.now_ms + like.facts.expires_in,
+        expires_at=state.now_ms + like.expires_in,
         holders=like.holders,
         claims=like.claims,
         not_before=state.now_ms + like.facts.due_in,
@@ -469,7 +471,7 @@ def _first_copy(state: State, message: msg.ReplJob | msg.YourJobs, ask_at: int) 
         ctime=message.ctime,
         body=message.body,
         state=ACTIVE,
-        expires_at=state.now_ms + facts.expires_in,
+        expires_at=told_expiry(state, message.id, facts.expires_in),
         not_before=state.now_ms + facts.due_in,
         holders=intern_nodes(state, end_absence(state, message.id, holders)),
         ask_at=ask_at,
@@ -481,7 +483,15 @@ def _first_copy(state: State, message: msg.ReplJob | msg.YourJobs, ask_at: int) 
     claim_copy(state, job)
     has_history = facts.dispatches or facts.nacks or facts.leases or facts.covered or facts.burials
     if is_usual and not has_history and job.spec is not None:
-        state.stored = Stored(facts, message.spec, job.spec, job.holders, job.claims)
+        state.stored = Stored(
+            facts,
+            message.spec,
+            job.spec,
+            job.holders,
+            job.claims,
+            job.expires_at - state.now_ms,
+            ttl_digits(job.id),
+        )
     return job
 
 

@@ -76,6 +76,11 @@ def _are_job_ids(raw: list[bytes]) -> bool:
     )
 
 
+def ttl_digits(job: JobId) -> bytes:
+    """The TTL field as it is spelled."""
+    return job[36:40]
+
+
 def ttl_minutes(job: JobId) -> int:
     """The TTL field; digits that aren't hexadecimal count as 0, as in Disque."""
     minutes = 0

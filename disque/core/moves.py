@@ -17,6 +17,7 @@ from disque.core.copies import (
     set_role,
     shift,
     take_out,
+    told_expiry,
 )
 from disque.core.delivery import (
     count_import,
@@ -141,7 +142,7 @@ def _takes(state: State, said: msg.Move) -> bool:
 
 def _own(state: State, said: msg.Move) -> None:
     known = state.jobs.get(said.id)
-    expires_at = state.now_ms + said.expires_in
+    expires_at = told_expiry(state, said.id, said.expires_in)
     if known is not None and known.state is JobState.MOVING:
         # It comes back before its earlier move was confirmed: that move did happen.
         if known.id in state.adding:

@@ -85,6 +85,8 @@ class Stored:
     spec: JobSpec
     holders: tuple[NodeId, ...]
     claims: Claims
+    expires_in: int  # for ids with the same TTL
+    ttl_digits: bytes
 
 
 @attrs.define(eq=False)

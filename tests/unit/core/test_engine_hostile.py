@@ -14,13 +14,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from disque.core import commands as cmd
 from disque.core import messages as msg
 from disque.core import wire
 from disque.core.job import Reason
-from disque.core.jobid import JobId
+from disque.core.jobid import JobId, make_job_id
 from tests.unit.core.builders import (
     BOOT,
+    CTIME,
     DAY_MS,
+    RETRY_MS,
     STATES,
     STRANGER,
     A,
@@ -28,9 +31,11 @@ from tests.unit.core.builders import (
     C,
     D,
     Node,
+    facts,
     job_id,
     node_with,
     reread,
+    spec,
     view,
 )
 from tests.unit.core.test_messages import STATEMENTS
@@ -110,6 +115,33 @@ def test_words_of_an_earlier_life_change_nothing(kind: type[Any]) -> None:
             assert facts_of(node) == before
 
     holds()
+
+
+@pytest.mark.parametrize("kind", [msg.ReplJob, msg.YourJobs, msg.Move])
+def test_whatever_a_peer_says_a_job_lives_no_longer_than_its_id_tells(kind: Any) -> None:
+    """Nor does its end, where nobody answers who is said to hold it."""
+    node, is_once = Node(UP), kind is msg.Move
+    for number in range(3):
+        id_ = job_id(number, is_retried=not is_once)
+        what = spec(retry_ms=0 if is_once else RETRY_MS, ttl_ms=2**61)
+        if is_once:
+            node.hear(B, msg.Move(BOOT, BOOT, number + 1, 1, id_, what, CTIME, b"body", 2**61))
+        else:
+            node.hear(B, kind(id_, what, CTIME, b"body", facts(A, B, STRANGER, expires_in=2**61)))
+        assert node.job(id_).expires_at <= node.now_ms + DAY_MS + 240_000
+    node.do(cmd.AckJob((job_id(0, is_retried=not is_once),)))
+    node.leap(DAY_MS + 300_000)
+    assert not node.state.jobs
+
+
+def test_an_id_of_another_length_of_life_is_not_taken_for_one_alike() -> None:
+    node, told = Node(UP), facts(A, B, expires_in=2**61)
+    short = make_job_id(B, b"%018d" % 7, ttl_ms=60_000, is_retried=True)
+    for id_ in (job_id(1), short, job_id(2)):
+        node.engine.receive(B, BOOT, msg.ReplJob(id_, spec(), CTIME, b"body", told))
+    node._take()
+    lives = [node.job(id_).expires_at - node.now_ms for id_ in (job_id(1), short, job_id(2))]
+    assert lives[0] == lives[2] > lives[1] == 3 * 60_000
 
 
 def test_a_liar_can_make_a_node_keep_so_much_and_no_more() -> None:
