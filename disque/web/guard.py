@@ -47,6 +47,7 @@ WINDOW_S = 60.0  # in which wrong passwords of an address are counted together
 ADDRESSES_MAX = 10_000  # whose wrong passwords are remembered; the oldest go
 _SESSION = re.compile(r"[0-9a-f]{32}")
 CERTIFIED = "disque.certified"  # in the state of a connection: it has shown a certificate
+REFUSAL = "disque.refusal"  # likewise: why the node has no room for it
 _SCOPE_KEY = "disque.session"
 _HEADERS: Mapping[str, str] = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
@@ -73,6 +74,7 @@ class Guard:
         """One request, or one WebSocket."""
         if scope["type"] == "websocket":
             is_welcome = self._may_talk(Headers(scope=scope)) and self._is_certified(scope)
+            is_welcome = is_welcome and not _refusal_in(scope)
             await (self._app if is_welcome else WebSocketClose(1008))(scope, receive, send)
         elif scope["type"] != "http":
             await self._app(scope, receive, send)
@@ -109,6 +111,8 @@ class Guard:
     async def _refusal(self, scope: Scope, headers: Headers) -> ASGIApp | None:
         """What is answered in place of the page, None if it may be seen."""
         settings, place = self._settings(), _place(scope["client"])
+        if reason := _refusal_in(scope):
+            return PlainTextResponse(f"{reason}\n", 503, {"Connection": "close"})
         if settings.is_exposed and not settings.password:
             text = (
                 "The page listens at other addresses than loopback, so requirepass must be set.\n"
@@ -173,6 +177,10 @@ class Guard:
         if site is not None:
             return site in ("same-origin", "none")
         return origin is None or origin.partition("://")[2] == headers.get("host", "")
+
+
+def _refusal_in(scope: Scope) -> str:
+    return str(scope.get("state", {}).get(REFUSAL, ""))
 
 
 def _place(client: tuple[str, int] | None) -> str:

@@ -26,7 +26,7 @@ from wsproto.events import Message as WebSocketMessage
 
 from disque.web.app import make_app
 from disque.web.dialing import open_own
-from disque.web.guard import CERTIFIED
+from disque.web.guard import CERTIFIED, REFUSAL
 from disque.web.leash import VISIT
 from disque.web.visit import STATE_KEY, Visit
 
@@ -45,9 +45,8 @@ HANDSHAKE_S = 10  # of TLS
 STALL_S = 30.0  # in which some of what is sent must be taken
 SENT_BYTES = 64 << 10  # of which STALL_S holds
 COMPLAIN_EVERY_S = 60.0
-REFUSING_MAX = 10  # connections that are told why there is no room, at a time
-REFUSAL_S = 1.0
-READ_BYTES = 64 << 10
+REFUSED_MAX = 10  # connections that are told why there is no room, at a time
+REFUSAL_S = 5.0
 
 
 async def run(tether: Leash, listeners: Sequence[int]) -> None:
@@ -155,7 +154,7 @@ class Connections:
         """`open_visit`: the node's part of each connection; it says whether there is one."""
         self._app = app
         self._open_visit = open_visit
-        self._refusing = 0
+        self._refused: dict[trio.CancelScope, None] = {}
         self._asgi = ASGIWrapper(self._answer)  # type: ignore[arg-type]  # two spellings of ASGI's types
         self._context = WorkerContext(None)
         self._config = Config()
@@ -200,24 +199,17 @@ class Connections:
         await Http1Server(self._asgi, self._config, self._context, state, stream)  # type: ignore[arg-type]
 
     async def _refuse(self, stream: trio.abc.Stream, reason: str) -> None:
-        """Say why, to a few at a time."""
-        if self._refusing >= REFUSING_MAX:
-            return
-        body = f"{reason}\n".encode()
-        head = f"HTTP/1.1 503 Service Unavailable\r\nContent-Length: {len(body)}\r\n"
-        head += "Content-Type: text/plain\r\nConnection: close\r\n\r\n"
-        self._refusing += 1
-        try:
-            with trio.move_on_after(REFUSAL_S):
-                await stream.send_all(head.encode() + body)
-                if isinstance(stream, trio.SocketStream):
-                    await stream.send_eof()
-                # Closed over what wasn't read, the answer would be lost
-                await stream.receive_some(READ_BYTES)
-        except (trio.BrokenResourceError, trio.ClosedResourceError):
-            pass
-        finally:
-            self._refusing -= 1
+        """Say why there is no room, and answer probes all the same: it is no illness. The oldest makes room."""
+        with trio.move_on_after(REFUSAL_S) as patience:
+            if len(self._refused) >= REFUSED_MAX:
+                oldest = next(iter(self._refused))
+                del self._refused[oldest]
+                oldest.cancel()
+            self._refused[patience] = None
+            try:
+                await self._talk(stream, {REFUSAL: reason})
+            finally:
+                self._refused.pop(patience, None)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The application; that nobody can hear it is no error of its."""

@@ -329,10 +329,10 @@ def test_another_site_gets_no_websocket_where_there_is_no_password(
 # What the node's bounds and rules say of the page's connections
 
 
-def open_connection(port: int) -> socket.socket:
+def open_connection(port: int, path: str = "/health") -> socket.socket:
     """A connection to the page on which one request was sent, and that stays."""
     sock = socket.create_connection(("127.0.0.1", port), WAIT_S)
-    sock.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    sock.sendall(b"GET " + path.encode() + b" HTTP/1.1\r\nHost: localhost\r\n\r\n")
     return sock
 
 
@@ -368,12 +368,17 @@ def test_connections_to_the_page_count_for_the_bounds_of_clients(
         ):
             (_, before) = client.call("CONFIG", "GET", name)
             client.call("CONFIG", "SET", name, 1)
-            with closing(open_connection(port)) as second:
+            with closing(open_connection(port, "/")) as second:
                 assert status(second) == 503
-                assert text in second.recv(4_096)
+                said = b""
+                while data := second.recv(4_096):
+                    said += data
+                assert text in said
+            with closing(open_connection(port)) as probe:
+                assert status(probe) == 200
             client.call("CONFIG", "SET", name, before)
-        assert figures(client, "limits")["clients_per_address_refused"] == "1"
-        assert int(figures(client, "stats")["rejected_connections"]) >= 2
+        assert figures(client, "limits")["clients_per_address_refused"] == "2"
+        assert int(figures(client, "stats")["rejected_connections"]) >= 4
     wait_until("all have gone", lambda: node.info("clients")["http_clients"] == "0")
 
 
@@ -386,8 +391,10 @@ def test_a_websocket_counts_once(make_page: Callable[..., tuple[Node, int]]) -> 
         assert one.recv().startswith("CONNECTED\n")
         assert "cmd=connect" in client.call("CLIENT", "LIST").decode()
         assert figures(client, "clients")["http_clients"] == "0"
-        with closing(open_connection(port)) as another:
+        with closing(open_connection(port, "/")) as another:
             assert status(another) == 503
+        with pytest.raises(websocket.WebSocketBadStatusException, match="403"):
+            websocket.create_connection(f"ws://127.0.0.1:{port}/stomp", timeout=WAIT_S)
         one.close()
 
 

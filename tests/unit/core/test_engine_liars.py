@@ -39,6 +39,7 @@ from tests.unit.core.builders import (
     D,
     E,
     Node,
+    World,
     copy,
     job_id,
     spec,
@@ -46,6 +47,7 @@ from tests.unit.core.builders import (
 )
 
 ANSWERS_MAX = 40  # statements to one word
+EXCHANGED_MAX = 50  # between two honest nodes, because of one word
 HOUR_MS = 3_600_000
 EXAMPLES = int(os.environ.get("LIARS") or 0)
 
@@ -100,6 +102,16 @@ _specs = st.one_of(
         headers=st.dictionaries(st.binary(max_size=3), st.binary(max_size=3), max_size=2),
     ),
 )  # fmt: skip
+_ACTS = (
+    cmd.AckJob,
+    cmd.FastAck,
+    cmd.Nack,
+    cmd.Enqueue,
+    cmd.Dequeue,
+    cmd.CancelJob,
+    cmd.Revive,
+    cmd.DelJob,
+)
 _MADE_UP = (
     *[
         job_id(n, node=node, is_retried=is_retried)
@@ -119,6 +131,21 @@ _KNOWN_FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "channel": _queues, "name": _queues, "headers": st.just({}),
     **dict.fromkeys(("is_taken", "is_queue_only", "has_waiting", "is_anew"), _flags),
 }  # fmt: skip
+
+
+def _lie(data: st.DataObject, known: list[JobId]) -> msg.Message:
+    """Any word, most often about a job that there is."""
+    kind = data.draw(st.sampled_from(wire.MESSAGE_TYPES))
+    ids = st.sampled_from([*known, *known, *_MADE_UP])
+    fields = {
+        **_KNOWN_FIELDS,
+        "id": ids,
+        "ids": st.lists(ids, max_size=4).map(tuple),
+        "numbers": st.lists(_ints, max_size=4).map(tuple),
+    }
+    drawn = {each.name: fields.get(each.name, _ints) for each in attrs.fields(kind)}
+    said: msg.Message = data.draw(st.builds(kind, **drawn))
+    return said
 
 
 def _reply(said: msg.Message, peer: NodeId, boot: int, *, is_taking: bool) -> msg.Message | None:
@@ -177,16 +204,7 @@ class Liars(RuleBasedStateMachine):
     @rule(data=st.data(), sender=_senders, count=st.integers(1, 6), times=_times)
     def hear(self, data: st.DataObject, sender: NodeId, count: int, times: int) -> None:
         for _ in range(count):
-            kind = data.draw(st.sampled_from(wire.MESSAGE_TYPES))
-            ids = st.sampled_from([*self.own, *self.own, *_MADE_UP])
-            fields = {
-                **_KNOWN_FIELDS,
-                "id": ids,
-                "ids": st.lists(ids, max_size=4).map(tuple),
-                "numbers": st.lists(_ints, max_size=4).map(tuple),
-            }
-            drawn = {each.name: fields.get(each.name, _ints) for each in attrs.fields(kind)}
-            said = data.draw(st.builds(kind, **drawn))
+            said = _lie(data, self.own)
             boot = self.boots.get(sender, BOOT) + data.draw(_ahead)
             for _ in range(times):
                 self.heard(sender, said, boot)
@@ -256,18 +274,7 @@ class Liars(RuleBasedStateMachine):
 
     @rule(
         data=st.data(),
-        kind=st.sampled_from(
-            [
-                cmd.AckJob,
-                cmd.FastAck,
-                cmd.Nack,
-                cmd.Enqueue,
-                cmd.Dequeue,
-                cmd.CancelJob,
-                cmd.Revive,
-                cmd.DelJob,
-            ]
-        ),
+        kind=st.sampled_from(_ACTS),
     )
     def act(self, data: st.DataObject, kind: Any) -> None:
         self.clients += 1
@@ -322,7 +329,7 @@ class Liars(RuleBasedStateMachine):
     @invariant()
     def jobs_that_no_lie_names_are_kept(self) -> None:
         jobs = self.node.state.jobs
-        for each in self.alone if not self.may_give else ():
+        for each in [*self.alone, *self.honest] if not self.may_give else ():
             assert each in jobs, each
             assert not jobs[each].is_done
 
@@ -345,8 +352,84 @@ class Liars(RuleBasedStateMachine):
         assert left <= graves + len(node.state.jobs) * 2_000, left
 
 
-Liars.TestCase.settings = settings(
-    max_examples=EXAMPLES or 60,
+class LiarBetween(RuleBasedStateMachine):
+    """A and C are honest and tell each other what they should; B tells both whatever it likes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.world = World.of(A, B, C)
+        self.world.cuts = dict.fromkeys([(A, B), (C, B), (B, A), (B, C)])
+        self.own: list[JobId] = []
+        self.clients = 1_000
+        self.unnamed: list[JobId] = []
+        for node in (A, C):
+            self._add(node, b"honest", 10_000, 2)
+        self.unnamed, self.own = self.own, []
+
+    def _add(self, at: NodeId, queue: bytes, retry_ms: int, replicate: int) -> None:
+        self.clients += 1
+        node = self.world.nodes[at]
+        before = set(node.state.jobs)
+        command = cmd.AddJob(queue, b"body", 0, replicate=replicate, retry_ms=retry_ms)
+        node.do(command, client=ClientId(self.clients))
+        self.own += [each for each in node.state.jobs if each not in before]
+        self.settle()
+
+    def settle(self) -> None:
+        """Nothing that is said goes round and round."""
+        self.world.sent.clear()
+        self.world.settle()
+        assert len(self.world.sent) <= EXCHANGED_MAX, self.world.sent[-20:]
+
+    @rule(data=st.data(), at=st.sampled_from([A, C]), count=st.integers(1, 4))
+    def lie(self, data: st.DataObject, at: NodeId, count: int) -> None:
+        for _ in range(count):
+            said = _lie(data, self.own)
+            with suppress(RemoteProtocolError):
+                self.world.nodes[at].hear(B, said)
+            self.settle()
+
+    @rule(
+        at=st.sampled_from([A, C]), retry_ms=st.sampled_from([0, 1_000, 10_000]), is_copied=_flags
+    )
+    def add(self, at: NodeId, retry_ms: int, is_copied: bool) -> None:
+        if len(self.own) < 4:
+            self._add(at, b"q", retry_ms, 2 if is_copied and retry_ms else 1)
+
+    @rule(at=st.sampled_from([A, C]), is_nohang=_flags)
+    def get(self, at: NodeId, is_nohang: bool) -> None:
+        self.clients += 1
+        command = cmd.GetJob((b"q",), count=1, is_nohang=is_nohang, timeout_ms=5_000)
+        self.world.nodes[at].do(command, client=ClientId(self.clients))
+        self.settle()
+
+    @rule(data=st.data(), at=st.sampled_from([A, C]), kind=st.sampled_from(_ACTS))
+    def act(self, data: st.DataObject, at: NodeId, kind: Any) -> None:
+        self.clients += 1
+        id_ = data.draw(st.sampled_from([*self.own, *_MADE_UP]))
+        self.world.nodes[at].do(kind((id_,)), client=ClientId(self.clients))
+        self.settle()
+
+    @rule(ms=st.sampled_from([100, 1_000, 11_000]))
+    def wait(self, ms: int) -> None:
+        self.world.sent.clear()
+        self.world.advance(ms, step_ms=max(ms // 10, 50))
+        jobs = sum(self.world.registered())
+        assert len(self.world.sent) <= (jobs + 10) * (4 + ms // 100), len(self.world.sent)
+
+    def teardown(self) -> None:
+        """B is forgotten: what no lie has named is there, and is handed out."""
+        for node in (A, C):
+            other = C if node == A else A
+            self.world.nodes[node].see(view(node, up=(other,), forgotten=(B,)))
+        self.settle()
+        self.world.advance(61_000, step_ms=1_000)
+        got = [job.id for node in (A, C) for job in self.world.nodes[node].get(b"honest", count=9)]
+        assert sorted(got) == sorted(self.unnamed)
+
+
+_SETTINGS = settings(
+    max_examples=EXAMPLES or 50,
     stateful_step_count=30,
     deadline=None,
     derandomize=not EXAMPLES,
@@ -354,4 +437,6 @@ Liars.TestCase.settings = settings(
     phases=[Phase.generate, Phase.shrink] if EXAMPLES else [Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
+Liars.TestCase.settings = LiarBetween.TestCase.settings = _SETTINGS
 TestLiars = Liars.TestCase
+TestLiarBetween = LiarBetween.TestCase
