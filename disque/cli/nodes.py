@@ -99,7 +99,7 @@ def node_row(node: dict[str, Any]) -> list[str | Text]:
         node["id"][:8] + ("*" if node["is_asked"] else ""),
         f"[{where}]:{node['port']}" if ":" in where else f"{where}:{node['port']}",
         Text(state, style=style),
-        duration(node["uptime_s"]),
+        duration(node["uptime_s"], is_rough=True),  # so that a row fits 100 columns
         *[_count(figure) for figure in figures],
         "-" if node["memory_bytes"] is None else size(node["memory_bytes"]),
         _count(node["clients"]),

@@ -43,8 +43,11 @@ def shown(data: bytes, chars_max: int = 0) -> str:
     return text if not chars_max or len(text) <= chars_max else text[: chars_max - 1] + "…"
 
 
-def duration(seconds: float | None) -> str:
-    """A time in its two largest units: 0.3 s, 12 s, 3 min 5 s, 2 h 10 min, 4 d 3 h; a dash for None."""
+def duration(seconds: float | None, *, is_rough: bool = False) -> str:
+    """A time in its two largest units: 0.3 s, 12 s, 3 min 5 s, 2 h 10 min, 4 d 3 h; a dash for None.
+
+    Rough: in its largest unit alone.
+    """
     if seconds is None:
         return "-"
     if seconds < 10 and seconds != int(seconds):
@@ -56,7 +59,7 @@ def duration(seconds: float | None) -> str:
         (60, "min", 1, "s"),
     ):
         if left >= size:
-            rest = left % size // small
+            rest = 0 if is_rough else left % size // small
             return f"{left // size} {unit}" + (f" {rest} {small_unit}" if rest else "")
     return f"{left} s"
 

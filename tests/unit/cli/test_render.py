@@ -25,6 +25,15 @@ def test_duration_has_its_two_largest_units(seconds: float | None, text: str) ->
     assert duration(seconds) == text
 
 
+def test_rough_duration_has_its_largest_unit() -> None:
+    assert [duration(s, is_rough=True) for s in (59, 3_599, 7_800, 90_000)] == [
+        "59 s",
+        "59 min",
+        "2 h",
+        "1 d",
+    ]
+
+
 @pytest.mark.parametrize(
     ("count", "text"),
     [
