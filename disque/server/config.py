@@ -202,8 +202,10 @@ class Config:
     http_tls: bool = _setting(False, _YES_NO, "Speak TLS on http-port.")
 
     # Who may come in
-    requirepass_file: str = _setting("", FilePath(), "File that holds requirepass.")
-    cluster_secret_file: str = _setting("", FilePath(), "File that holds cluster-secret.")
+    requirepass_file: str = _setting("", FilePath(), "File that holds requirepass.", is_reread=True)
+    cluster_secret_file: str = _setting(
+        "", FilePath(), "File that holds cluster-secret.", is_reread=True
+    )
     auth_failures_max: int = _live(
         60, Integer(), "Wrong passwords from an address in a minute; 0: no limit."
     )
@@ -254,7 +256,9 @@ class Config:
 
     user: dict[str, User] = attrs.field(
         factory=dict,
-        metadata=_metadata(Users(), "A user besides default.", is_file_only=True, is_secret=True),
+        metadata=_metadata(
+            Users(), "A user besides default.", is_file_only=True, is_secret=True, is_reread=True
+        ),
     )
     rename_command: dict[str, str] = attrs.field(
         factory=dict,
@@ -316,7 +320,11 @@ class Config:
         """
         directive = DIRECTIVES.get(name.lower())
         if directive is None or not directive.is_settable:
-            raise CommandError(f"Unsupported CONFIG parameter: {name[:NAME_BYTES_SHOWN]}")
+            text = f"Unsupported CONFIG parameter: {name[:NAME_BYTES_SHOWN]}"
+            if directive is not None:
+                when = "a start or SIGHUP" if directive.is_reread else "a start"
+                text += f" (only {when} sets it)"
+            raise CommandError(text)
         words = [text] if directive.kind.words_max == 1 else text.split()
         try:
             if not 0 < len(words) <= directive.kind.words_max:

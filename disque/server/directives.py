@@ -67,6 +67,7 @@ class Directive:
     is_masked: bool = False  # not in CONFIG GET either
     # CONFIG SET acts even if the value is the same: what it names may be new
     is_reloaded: bool = False
+    is_reread: bool = False  # at SIGHUP, though CONFIG SET doesn't change it
 
     @property
     def attribute(self) -> str:

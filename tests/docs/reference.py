@@ -73,12 +73,8 @@ def directives_from(first: str, end: str = "") -> str:
 def _directive_row(directive: Directive) -> list[str]:
     kind = directive.kind
     default = "the present folder" if directive.name == "dir" else _default(directive)
-    live = "yes" if directive.is_settable else "SIGHUP" if directive.name in RELOADED else ""
+    live = "yes" if directive.is_settable else "SIGHUP" if directive.is_reread else ""
     return [f"`{directive.name}`", default, takes(kind, directive.unit), live, directive.help]
-
-
-# Read again at SIGHUP though CONFIG SET doesn't change them
-RELOADED = ("requirepass-file", "cluster-secret-file", "user")
 
 
 def _default(directive: Directive) -> str:

@@ -71,7 +71,8 @@ def test_u35_every_setting_takes_the_value_that_it_shows_or_says_why_not(client:
     for name, value in settings.items():
         client.send("CONFIG", "SET", name, value)
         said = client.read()
-        assert said == "OK" or str(said) == f"ERR Unsupported CONFIG parameter: {name.decode()}"
+        refused = f"ERR Unsupported CONFIG parameter: {name.decode()} (only a start "
+        assert said == "OK" or str(said).startswith(refused)
     text = client.error("CONFIG", "SET", "nosuch", 1)
     assert text == "ERR Unsupported CONFIG parameter: nosuch"
     assert client.call("CONFIG", "GET", "nosuch") == []

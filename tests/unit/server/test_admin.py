@@ -45,7 +45,7 @@ CLIENT_SYNTAX = "Syntax error, try CLIENT (LIST | KILL ip:port | GETNAME | SETNA
         ("CONFIG Get", "ERR Wrong number of arguments for CONFIG Get"),
         ("CONFIG SET hz 10 timeout 0", "ERR Wrong number of arguments for CONFIG SET"),
         ("CONFIG SET tls-key-file a tls-key-file", "ERR Wrong number of arguments for CONFIG SET"),
-        ("CONFIG SET port 1", "ERR Unsupported CONFIG parameter: port"),
+        ("CONFIG SET port 1", "ERR Unsupported CONFIG parameter: port (only a start sets it)"),
         ("CONFIG SET hz x", "ERR Invalid argument 'x' for CONFIG SET 'hz'"),
         ("CONFIG REWRITE", "ERR The server is running without a config file"),
         ("DEBUG X", "ERR Unknown DEBUG subcommand or wrong number of arguments for 'X'"),

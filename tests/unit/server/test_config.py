@@ -429,11 +429,23 @@ def test_a_password_that_is_refused_isnt_shown() -> None:
     assert str(refused.value) == "Invalid argument '(redacted)' for CONFIG SET 'requirepass'"
 
 
-@pytest.mark.parametrize("name", ["nope", "PORT", "bind", "cluster-secret", "rename-command", ""])
-def test_config_set_names_what_it_does_not_support(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("nope", ""),
+        ("", ""),
+        ("PORT", " (only a start sets it)"),
+        ("bind", " (only a start sets it)"),
+        ("cluster-secret", " (only a start sets it)"),
+        ("rename-command", " (only a start sets it)"),
+        ("cluster-secret-file", " (only a start or SIGHUP sets it)"),
+        ("user", " (only a start or SIGHUP sets it)"),
+    ],
+)
+def test_config_set_names_what_it_does_not_support(name: str, why: str) -> None:
     with pytest.raises(CommandError) as refused:
         Config().set(name, "1")
-    assert str(refused.value) == f"Unsupported CONFIG parameter: {name}"
+    assert str(refused.value) == f"Unsupported CONFIG parameter: {name}{why}"
 
 
 def test_config_set_cant_enter_a_missing_folder() -> None:
