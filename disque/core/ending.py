@@ -254,9 +254,8 @@ def keep_tombstone(state: State, stone: Tombstone) -> None:
         until = min(until, state.now_ms + short_life(state))
     wake(state, stone, until)
     if len(pool) > state.limits.tombstones_max:
-        oldest = next(iter(pool.values()))
+        _, oldest = pool.popitem(last=False)
         state.agenda.cancel(oldest)
-        del pool[oldest.id]
         state.counts.long_tombstones_evicted += stone.is_long
         state.counts.tombstones_evicted += 1
 

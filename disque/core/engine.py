@@ -403,7 +403,7 @@ def _expire(state: State, job: Job) -> None:
         fail(state, wait.client, "NOREPL", REMOVED_TEXT)
     state.expired[job.id] = None
     while len(state.expired) > state.limits.marks_max:
-        del state.expired[next(iter(state.expired))]
+        state.expired.popitem(last=False)
         state.counts.marks_evicted += 1
     drop(state, job)
 
