@@ -465,7 +465,8 @@ def on_got_job(state: State, peer: NodeId, said: msg.GotJob) -> None:
         return
     if not job.retry_ms:
         return
-    peer_of(state, peer).answered_at = state.now_ms
+    known = peer_of(state, peer)
+    known.answered_at = state.now_ms
     is_first = peer not in job.claims
     if peer not in job.holders:
         add_holders(state, job, (peer,))
@@ -473,7 +474,7 @@ def on_got_job(state: State, peer: NodeId, said: msg.GotJob) -> None:
     wait = state.adding.get(said.id)
     if wait is not None:
         if is_first:
-            _note_answer_time(peer_of(state, peer), state.now_ms - wait.started_at)
+            _note_answer_time(known, state.now_ms - wait.started_at)
         check_add(state, wait)
 
 

@@ -8,6 +8,7 @@ doesn't know, so later versions may append.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from itertools import groupby
 from operator import attrgetter
 from typing import Any
 
@@ -15,7 +16,7 @@ import msgpack
 
 from cluster.errors import RemoteProtocolError
 from cluster.nodeid import NodeId
-from cluster.packing import pack, pack_list_head
+from cluster.packing import bytes_head, pack, pack_list_head
 from disque.core import messages as msg
 from disque.core.job import EMPTY, NO_CLAIMS, Burials, Claim, JobSpec, Reason
 from disque.core.jobid import JOB_ID_BYTES, JobId, is_job_id
@@ -55,8 +56,14 @@ class _Writer:
             self._packed_facts = (facts, pack(self.facts(facts)))
         _, said_spec = self._packed_spec
         _, said_facts = self._packed_facts
-        ctime, body = pack(message.ctime), pack(message.body)
-        return b"".join((_COPY_HEAD, pack(message.id), said_spec, ctime, body, said_facts))
+        id_, body = message.id, message.body
+        assert isinstance(body, bytes), "the broker reads paged bodies first"
+        return b"".join(
+            (
+                _COPY_HEAD, bytes_head(len(id_)), id_, said_spec, pack(message.ctime), bytes_head(len(body)), body,
+                said_facts,
+            )
+        )  # fmt: skip
 
     def node(self, node: NodeId) -> int:
         return self.nodes.setdefault(node, len(self.nodes))
@@ -385,22 +392,18 @@ _DECODERS = {
 def encode(messages: list[Message]) -> bytes:
     """One payload for all of them, in order; the caller keeps it below its limits (see `split`)."""
     writer = _Writer()
-    runs: list[tuple[int, list[bytes]]] = []
-    run: list[bytes] = []
-    last = 0
-    for message in messages:
-        number, fields_of = _ENCODERS[type(message)]
-        if number != last:
-            run, last = [], number
-            runs.append((number, run))
-        if isinstance(message, ReplJob):
-            run.append(writer.copy(message))
+    runs: list[bytes] = []
+    count = 0
+    for kind, alike in groupby(messages, key=type):
+        number, fields_of = _ENCODERS[kind]
+        count += 1
+        if kind is ReplJob:
+            copies = [writer.copy(each) for each in alike if isinstance(each, ReplJob)]
+            runs += [pack_list_head(1 + len(copies)), pack(number), *copies]
         else:
-            run.append(pack(fields_of(writer, message)))
+            runs.append(pack([number, *[fields_of(writer, each) for each in alike]]))
     nodes = [bytes.fromhex(node) for node in writer.nodes]
-    parts = [pack_list_head(3), pack(VERSION), pack(nodes), pack_list_head(len(runs))]
-    for number, run in runs:
-        parts += [pack_list_head(1 + len(run)), pack(number), *run]
+    parts = [pack_list_head(3), pack(VERSION), pack(nodes), pack_list_head(count), *runs]
     return b"".join(parts)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgpack
 import pytest
 
-from cluster.packing import KEPT_BYTES_MAX, pack, pack_list_head
+from cluster.packing import KEPT_BYTES_MAX, bytes_head, pack, pack_list_head
 
 
 @pytest.mark.parametrize("size", [0, 10, KEPT_BYTES_MAX, KEPT_BYTES_MAX + 1])
@@ -34,3 +34,8 @@ def test_a_large_buffer_is_not_kept() -> None:
 @pytest.mark.parametrize("count", [0, 15, 16, 70_000])
 def test_elements_packed_by_themselves_make_the_array(count: int) -> None:
     assert pack_list_head(count) + pack(7) * count == msgpack.packb([7] * count)
+
+
+@pytest.mark.parametrize("size", [0, 1, 255, 256, 65_535, 65_536])
+def test_bytes_with_their_head_are_as_packed(size: int) -> None:
+    assert bytes_head(size) + bytes(size) == msgpack.packb(bytes(size))
