@@ -10,7 +10,7 @@ from disque.server.stomp import Stomp
 from disque.server.visits import Visits
 from tests.unit.server.test_access import add_user, digest
 from tests.unit.server.test_crowd import lock
-from tests.unit.server.world import Peer, World, running
+from tests.unit.server.world import SOON_S, Peer, World, running
 
 
 def visit(world: World, address: object = ("192.0.2.1", 1), *, is_secured: bool = False) -> Peer:
@@ -21,6 +21,16 @@ def visit(world: World, address: object = ("192.0.2.1", 1), *, is_secured: bool 
     peer = Peer(trio.SocketStream(trio.socket.from_stdlib_socket(theirs)))
     world.peers.append(peer)
     return peer
+
+
+async def say_user(world: World, peer: Peer, name: bytes) -> None:
+    """Say whose password was given; return when the node knows."""
+    await peer.send(b"user " + name + b"\n")
+    with trio.fail_after(SOON_S):
+        while name.decode() not in [
+            each.user and each.user.name for each in world.clients.by_id.values()
+        ]:
+            await trio.sleep(0.01)
 
 
 async def test_a_visit_is_welcome_or_told_why_not() -> None:
@@ -41,11 +51,11 @@ async def test_who_has_given_a_password_is_no_stranger_and_stays_as_long_as_the_
         stranger, default = visit(world), visit(world)
         await stranger.expect(b"+\n")
         await stranger.expect_end()
-        await default.send(b"user default\n")
         await default.expect(b"+\n")
+        await say_user(world, default, b"default")
         ann = visit(world)
-        await ann.send(b"user ann\n")
         await ann.expect(b"+\n")
+        await say_user(world, ann, b"ann")
         for name in (b"bob", b"nobody"):
             bob = visit(world)
             await bob.expect(b"+\n")
