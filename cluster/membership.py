@@ -191,7 +191,10 @@ class Membership:
             return f"{handshake.DUPLICATE} another process runs with the id {own.id}"
         if expected is not None and expected != own.id:
             return f"{handshake.WRONG_ID} expected {expected}, {own.id} answered"
-        return contacts.refuses(self._state, peer, is_meet=is_meet)
+        reason = contacts.refuses(self._state, peer, is_meet=is_meet)
+        if reason is not None and peer.id in self._state.peers:
+            self._state.note_rarely("warning", "peer_refused", peer.id, reason=reason)
+        return reason
 
     def accepted(
         self, conn: ConnId, peer: Identity, is_meet: bool, own_host: str, remote_host: str

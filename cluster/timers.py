@@ -69,8 +69,10 @@ def dial_lost(state: State, target: Peer | Meeting, reason: str) -> None:
         target.is_ghost = True
         state.note("warning", "peer_is_ghost", id=target.id, reason=reason)
         state.changed(file=True)
-    else:
+    elif reason.startswith(handshake.UNREACHED) or forgetter is not None or target.is_ghost:
         state.note("debug", "dial_failed", id=target.id, reason=reason)
+    else:
+        state.note_rarely("warning", "link_refused", target.id, reason=reason)
     if target.alternate is not None:
         target.address, target.alternate = target.alternate, target.address
         state.changed()  # saved when one of them answers

@@ -453,6 +453,18 @@ def test_larger_boot_is_a_restart_and_a_smaller_one_is_ignored():
     assert not a.membership.view().members[b.id].is_reachable
     reason = a.membership.admits(identity(b.id, boot=4), a.id, False)
     assert reason == "boot 4 is smaller than 9, seen before (an old copy?)"
+    # Once a minute each
+    assert a.events("peer_refused") == [{"id": b.id, "reason": reason}]
+    assert b.events("link_refused") == [{"id": a.id, "reason": reason}]
+
+
+def test_a_node_that_is_merely_down_is_no_warning():
+    one = linked()
+    one.closed(ConnId(1))
+    one.advance(START_MS + 2_000)
+    (dial,) = one.take_ready().dials
+    one.dial_failed(dial.dial, f"{handshake.UNREACHED}Connection refused")
+    assert [(n.level, n.event) for n in one.take_ready().notes] == [("debug", "dial_failed")]
 
 
 def test_frames_of_a_superseded_connection_are_dropped():
