@@ -36,10 +36,12 @@ Directives:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status: 0 stopped, 1 can't start, 70 our own bug."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    if words in (["--version"], ["-v"]):
+    # It may stand last, behind others; but what follows a directive is its value
+    asked = "" if words[-2:-1] and words[-2].startswith("--") else "".join(words[-1:])
+    if asked in ("--version", "-v"):
         sys.stdout.write(f"disque-broker {disque.__version__}\n")
         return 0
-    if words in (["--help"], ["-h"]):
+    if asked in ("--help", "-h"):
         sys.stdout.write(help_text())
         return 0
     try:

@@ -8,9 +8,19 @@ from disque.server.config import DIRECTIVES
 from disque.server.main import help_text, main
 
 
-def test_version(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--version"]) == 0
+@pytest.mark.parametrize("before", [[], ["--port", "7711"], ["no.conf"]])
+def test_version_and_help_may_be_asked_for_at_the_end(
+    before: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*before, "--version"]) == 0
     assert capsys.readouterr().out == "disque-broker 0.1.0\n"
+    assert main([*before, "--help"]) == 0
+    assert capsys.readouterr().out == help_text()
+
+
+def test_what_follows_a_directive_is_its_value(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--port", "-h"]) == 1
+    assert "'-h'" in capsys.readouterr().err
 
 
 def test_help_names_every_directive() -> None:
