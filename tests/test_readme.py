@@ -59,6 +59,14 @@ def test_directives_that_the_readme_explains_exist() -> None:
     assert [name for name in told if name not in DIRECTIVES] == []
 
 
+def test_what_is_to_be_installed_is_the_checkout() -> None:
+    """No registry has it: a command that asks one fails, or brings what is somebody else's."""
+    deployed = [path for path in ROOT.glob("deploy/*") if path.is_file()]
+    for path in (ROOT / "README.md", *ROOT.glob("docs/*.md"), *deployed):
+        for asked in re.findall(r"pip install (.*)", path.read_text()):
+            assert re.match(r"(-e )?('\.\[|\.( |$))", asked), f"{path.name}: pip install {asked}"
+
+
 def test_readme_stays_a_front_door() -> None:
     assert len(README.splitlines()) <= LINES_MAX
 
