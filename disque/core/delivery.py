@@ -406,10 +406,7 @@ def end_wait(state: State, wait: AddWait) -> None:
     del state.adding[wait.job.id]
     state.agenda.cancel(wait)
     if wait.client is not None:
-        waits = state.adding_of[wait.client]
-        del waits[wait.job.id]
-        if not waits:
-            del state.adding_of[wait.client]
+        del state.adding_of[wait.client]
 
 
 def start(state: State, job: Job) -> None:

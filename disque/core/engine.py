@@ -9,6 +9,8 @@ reordered; a Ready is turned into bytes before the next input, because it may po
 writes with a clear error (MISCONF), never silently. The engine promises: no I/O, no waiting, work bounded by `Limits`,
 and no exception for anything that a client or a peer can do.
 
+A client's id has one command at a time: the owner gives each that may have to wait an id of its own.
+
 Time is ms, made once by the owner from the wall clock at start plus monotonic time elapsed; it never goes back.
 """
 
@@ -205,7 +207,7 @@ class Engine:
         wait = state.getting.get(client)
         if wait is not None:
             end_get(state, wait)
-        replication.adds_lost_client(state, client)
+        replication.add_lost_client(state, client)
         inquiries.drop_of_client(state, client)
         publishing.leave(state, client)
         self._settle()

@@ -387,8 +387,8 @@ def _check_waits(state: State) -> None:
     for name, queue in state.queues.items():
         for blocked in queue.blocked:
             assert name in state.getting[ClientId(blocked)].queues
-    waits = {job for jobs in state.adding_of.values() for job in jobs}
-    assert all(w.client is None or id_ in waits for id_, w in state.adding.items())
+    waits = {wait.client: id_ for id_, wait in state.adding.items() if wait.client is not None}
+    assert waits == state.adding_of
     limits = state.limits
     assert len(state.tombstones) <= limits.tombstones_max
     assert len(state.marks) <= limits.marks_max

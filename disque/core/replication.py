@@ -288,7 +288,7 @@ def _register_wait(state: State, wait: AddWait) -> None:
     wait.first_holders = job.holders
     state.adding[job.id] = wait
     if wait.client is not None:
-        state.adding_of.setdefault(wait.client, {})[job.id] = None
+        state.adding_of[wait.client] = job.id
     check_add(state, wait)
     if job.id in state.adding:
         _book_wait(state, wait)
@@ -404,9 +404,10 @@ def end_add(state: State, wait: AddWait, text: str) -> None:
     fail(state, client, "NOREPL", text)
 
 
-def adds_lost_client(state: State, client: ClientId) -> None:
-    """The client of waiting ADDJOBs has gone: they fail, nobody is answered (B7.2)."""
-    for job in list(state.adding_of.get(client, ())):
+def add_lost_client(state: State, client: ClientId) -> None:
+    """The client of a waiting ADDJOB has gone: it fails, nobody is answered (B7.2)."""
+    job = state.adding_of.get(client)
+    if job is not None:
         fail_add(state, state.adding[job])
 
 

@@ -376,7 +376,7 @@ class State:
     queues: dict[bytes, JobQueue] = attrs.Factory(dict)
     agenda: Agenda = attrs.Factory(Agenda)
     adding: dict[JobId, AddWait] = attrs.Factory(dict)
-    adding_of: dict[ClientId, dict[JobId, None]] = attrs.Factory(dict)  # a client's waiting ADDJOBs
+    adding_of: dict[ClientId, JobId] = attrs.Factory(dict)  # a client's waiting ADDJOB
     getting: dict[ClientId, GetWait] = attrs.Factory(dict)
     asks: dict[JobId, Ask] = attrs.Factory(dict)
     met_at: int = 0  # ms; when a member came that this node hadn't known

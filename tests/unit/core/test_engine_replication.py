@@ -147,10 +147,10 @@ def test_default_replicate_is_three_or_the_size_of_the_cluster(peers: Any, repli
 # W at the reply (M25)
 
 
-def add(node: Node, **options: Any) -> JobId:
+def add(node: Node, *, client: ClientId = ME, **options: Any) -> JobId:
     """ADDJOB that waits; its id."""
     command = attrs.evolve(cmd.AddJob(b"q", b"body", 0, retry_ms=RETRY_MS), **options)
-    assert node.do(command) == []
+    assert node.do(command, client=client) == []
     return next(reversed(node.state.adding))
 
 
@@ -307,7 +307,7 @@ def test_u55_a_peer_that_confirms_other_copies_is_not_silent() -> None:
     of_b: list[JobId] = []
     while len(of_b) < 4:
         node.clear()
-        id_ = add(node, replicate=2)
+        id_ = add(node, client=ClientId(10 + len(of_b)), replicate=2)
         if node.told_to(msg.ReplJob) == [B]:
             of_b.append(id_)
         else:
@@ -344,11 +344,11 @@ def test_u55_a_node_that_never_comes_to_rest_asks_another_all_the_same(*, is_lat
     id_ = add(node, replicate=2)
     (first,) = node.told_to(msg.ReplJob)
     (other,) = {B, C} - {first}
-    for _ in range(8):
+    for number in range(8):
         if is_late:
             stall(node, 80)
         else:
-            got(node, first, add(node, replicate=2))
+            got(node, first, add(node, client=ClientId(10 + number), replicate=2))
             node.advance(80)
     assert node.now_ms - NOW == 640
     assert id_ in [each.id for each in node.told(msg.ReplJob, to=other)]
