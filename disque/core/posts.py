@@ -23,10 +23,9 @@ SINCE_BYTES = 200
 class Post:
     """One message, and how many it reaches."""
 
-    number: int
     message: Published  # as those hear it who subscribed to its channel
     cost: int  # bytes
-    left: Iterator[tuple[ClientId, Published]] = attrs.field(init=False)  # who is still to be told
+    left: Iterator[tuple[ClientId, Published]]  # who is still to be told
     publisher: ClientId | None = None  # waits for the answer
     reached: int = 0
 
@@ -52,8 +51,8 @@ class Posts(Sleeper):
         self.made += 1
         size = len(message.channel) + len(message.body)
         size += sum([len(name) + len(value) for name, value in message.headers.items()])
-        post = Post(self.made, message, POST_BYTES + size)
-        post.left = self._recipients(topics, post)
+        left = self._recipients(topics, self.made, message)
+        post = Post(message, POST_BYTES + size, left)
         self.waiting.append(post)
         self.bytes += post.cost
         return post
@@ -76,12 +75,13 @@ class Posts(Sleeper):
         if self.since:
             self.since.pop((subscriber, topic), None)
 
-    def _recipients(self, topics: Topics, post: Post) -> Iterator[tuple[ClientId, Published]]:
+    def _recipients(
+        self, topics: Topics, number: int, said: Published
+    ) -> Iterator[tuple[ClientId, Published]]:
         """Those whose subscription was there when it was published, and still is when their turn comes."""
-        said = post.message
         for topic in [topic for topic, _ in topics.table.matches(said.channel)]:
             told = Published(said.channel, pattern_of(topic), said.body, said.headers)
             for subscriber in topics.subscribers(topic):
-                is_late = self.since and self.since.get((subscriber, topic), 0) >= post.number
+                is_late = self.since and self.since.get((subscriber, topic), 0) >= number
                 if topics.has(subscriber, topic) and not is_late:
                     yield ClientId(subscriber), told
