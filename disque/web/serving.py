@@ -62,14 +62,14 @@ async def run(tether: Leash, listeners: Sequence[int]) -> None:
     tether.on_change = renew
     doors: list[trio.abc.Listener[Any]] = [*secured] or [*plain]
     async with trio.open_nursery() as nursery:
-        connections = await nursery.start(Connections(app, _opener(tether)).run)
+        connections = await nursery.start(Connections(app, opener(tether)).run)
         nursery.start_soon(trio.serve_listeners, connections.serve, doors)
         while (left_s := IDLE_MAX_S - app.idle_s()) > 0:
             await trio.sleep(left_s)
         nursery.cancel_scope.cancel()
 
 
-def _opener(tether: Leash) -> Opener | None:
+def opener(tether: Leash) -> Opener | None:
     """How a visit is opened; None if the node is older than that."""
     if not tether.settings.counts_visits:
         return None

@@ -1,6 +1,7 @@
 """Page: whatever comes in on the page's port; it still serves, its node notices nothing, and secrets stay inside.
 
-HTTP's parser, the application and the node are the real ones; in place of the leash a socket pair for each connection.
+HTTP's parser, the application and the node are the real ones; in place of the leash a socket pair for each connection,
+also for those by which the node counts the page's.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 import trio
 
 from disque.server.stomp import Stomp
+from disque.server.visits import Visits
 from disque.web import leash
 from disque.web.app import make_app
-from disque.web.serving import BrokenConnectionError, Connections
+from disque.web.serving import BrokenConnectionError, Connections, opener
 from tests.fuzz.nodes import SOON_S, check_nothing_stays
 from tests.unit.server.world import World, running, tcp_pair
 
@@ -92,10 +94,11 @@ class _Tether:
     """A leash without a process at its end."""
 
     def __init__(self, world: World) -> None:
-        self.settings = leash.Settings(password=PASSWORD)
+        self.settings = leash.Settings(password=PASSWORD, counts_visits=True)
         self._world = world
         self._ends: list[socket.socket] = []
-        self._dialects = {leash.RESP: None, leash.STOMP: Stomp(world.shell)}
+        stomp = Stomp(world.shell)
+        self._dialects = {leash.RESP: None, leash.VISIT: Visits(world.shell, stomp)}
 
     def connect(self, protocol: bytes, client: tuple[str, int] | None = None) -> socket.socket:
         ours, theirs = socket.socketpair()
@@ -115,7 +118,7 @@ class _Browser:
     def __init__(self, tether: _Tether, nursery: trio.Nursery) -> None:
         self.broken: list[Exception] = []
         self._app = make_app(tether)  # type: ignore[arg-type]  # all that is asked of a leash
-        self._connections = Connections(self._watched)
+        self._connections = Connections(self._watched, opener(tether))  # type: ignore[arg-type]
         self._nursery = nursery
 
     async def _watched(self, scope: Scope, receive: Receive, send: Send) -> None:
