@@ -83,6 +83,11 @@ def export_command(
             written, _ = _write(survey, name, sink, bar)
         is_whole = survey.tell_silent()
         _tell(settings, output, exported=written, nodes_silent=len(survey.silent))
+        if (
+            not written
+            and survey.home.get(results.global_queue_stats, "QSTAT", name, "GLOBAL") is None
+        ):
+            note(f"no node has a queue {shown(name)}")  # a name that is mistyped makes no backup
         return int(not is_whole)
 
 

@@ -170,6 +170,13 @@ def test_export_to_standard_output_goes_through_a_pipe(shared: Cluster, tool: To
     assert a.call("QPEEK", "piped-2", 1) == [] or b.call("QPEEK", "piped-2", 1)[0][2] == b"\xff"
 
 
+def test_export_of_a_queue_that_is_merely_empty_has_no_remark(shared: Cluster, tool: Tool) -> None:
+    a = shared.nodes[0]
+    a.call("ADDJOB", "emptied", "x", 5000)
+    a.call("QPURGE", "emptied")
+    assert tool.ok(a, "export", "emptied").err == "exported 0 jobs\n"
+
+
 def test_file_that_cannot_be_written_leaves_the_old_one(
     shared: Cluster, tool: Tool, tmp_path: Path
 ) -> None:
@@ -180,7 +187,8 @@ def test_file_that_cannot_be_written_leaves_the_old_one(
     link = tmp_path / "link"
     (tmp_path / "real").write_text("old")
     link.symlink_to(tmp_path / "real")
-    tool.ok(a, "export", "nothing-here", "-o", str(link))
+    done = tool.ok(a, "export", "nothing-here", "-o", str(link))
+    assert done.err.endswith("no node has a queue nothing-here\n")
     assert link.is_symlink()
     assert (tmp_path / "real").read_text() == ""
     tool.ok(a, "export", "nothing-here", "-o", "/dev/null")
