@@ -587,13 +587,7 @@ class Clients:
         is_quiet = not (client.is_waiting or client.is_listening)
         if limits.idle_max_s and idle_s > limits.idle_max_s and is_quiet:
             client.close_soon()
-        if limits.out_soft_bytes and client.backlog_bytes > limits.out_soft_bytes:
-            if client.over_soft_since_ms is None:
-                client.over_soft_since_ms = now_ms
-            elif now_ms - client.over_soft_since_ms > limits.out_soft_s * 1000:
-                self.crowd.drop_slow(client)
-        else:
-            client.over_soft_since_ms = None
+        self.crowd.drop_if_slow(client, now_ms)
         if (
             client.room is not None
             and client.waits

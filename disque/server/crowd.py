@@ -278,11 +278,17 @@ class Crowd:
                 client.die()
                 yield
 
-    def drop_slow(self, client: Client) -> None:
+    def drop_if_slow(self, client: Client, now_ms: int) -> None:
         """Who has left too much unread for too long goes."""
-        self._figures.clients_dropped_output += 1
-        self._tell_dropped(client, "slow")
-        client.die()
+        limits = self.limits
+        if not limits.out_soft_bytes or client.backlog_bytes <= limits.out_soft_bytes:
+            client.over_soft_since_ms = None
+        elif client.over_soft_since_ms is None:
+            client.over_soft_since_ms = now_ms
+        elif now_ms - client.over_soft_since_ms > limits.out_soft_s * 1000:
+            self._figures.clients_dropped_output += 1
+            self._tell_dropped(client, "slow")
+            client.die()
 
     def _tell_dropped(self, client: Client, reason: str) -> None:
         self._events.event("warning", "client-dropped", addr=client.address, reason=reason)

@@ -239,15 +239,15 @@ LIMIT = 10_000_000
 
 
 def test_handles_that_need_room_send_early_bodies_to_the_log() -> None:
-    node = limited(LIMIT)
-    for turn in range(90):
+    node = limited(LIMIT // 3)
+    for turn in range(23):
         copies = [copy(job_id(turn * 100 + n), B, A, body=b"x" * 8_000) for n in range(100)]
         node.hear_many(B, copies)
         assert not node.told(msg.Refused), f"turn {turn}"
         write(node)
         node.advance(10)
         write(node)
-    assert node.state.body_bytes < LIMIT // 20
+    assert node.state.body_bytes < LIMIT // 30
     assert pressure(node.state) is Pressure.NONE
 
 
