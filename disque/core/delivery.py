@@ -376,8 +376,10 @@ def book(state: State, job: Job) -> None:
     """Book the next time at which a live copy must be looked at."""
     at = job.expires_at
     if job.state is ACTIVE and not job.is_kept_out:
-        ask = state.asks.get(job.id) if state.asks else None
-        at = min(at, ask.deadline if ask is not None else due_at(job))
+        due = due_at(job)
+        if state.asks and (ask := state.asks.get(job.id)) is not None:
+            due = max(due, ask.deadline)  # it may have yielded to another asker since
+        at = min(at, due)
     state.agenda.book(job, max(at, state.now_ms))
 
 

@@ -31,10 +31,12 @@ from tests.unit.core.builders import (
     C,
     D,
     Node,
+    copy,
     facts,
     job_id,
     node_with,
     reread,
+    salted_id,
     spec,
     view,
 )
@@ -142,6 +144,27 @@ def test_an_id_of_another_length_of_life_is_not_taken_for_one_alike() -> None:
     node._take()
     lives = [node.job(id_).expires_at - node.now_ms for id_ in (job_id(1), short, job_id(2))]
     assert lives[0] == lives[2] > lives[1] == 3 * 60_000
+
+
+def test_who_asks_and_yields_to_an_asker_that_falls_silent_does_not_spin_meanwhile() -> None:
+    """Its own question is over before the other's time is: it looks again at the latter, and asks anew."""
+    id_ = salted_id((A, B), first=B)
+    node = Node(UP)
+    node.hear(B, copy(id_, A, B, C))
+    while not node.told(msg.WillQueue):
+        node.advance(100)
+    wait_ms = node.state.limits.ask_wait_ms
+    for _ in range(5):
+        node.advance(wait_ms // 2)
+        node.hear(B, msg.WillQueue(id_, facts(A, B, C)))
+    looks = 0
+    until = node.now_ms + wait_ms
+    while (at := node.engine.next_wakeup_ms()) is not None and at <= until:
+        node.now_ms = max(at, node.now_ms)
+        node.engine.advance(node.now_ms)
+        node._take()
+        looks += 1
+        assert looks < 50, f"it looks again and again at {at}"
 
 
 def test_a_liar_can_make_a_node_keep_so_much_and_no_more() -> None:
