@@ -95,6 +95,8 @@ def a_long_queue_name(pair: Cluster) -> None:
 
 
 def queues(pair: Cluster) -> None:
+    pair.nodes[0].call("DEBUG", "FLUSHALL")
+    pair.nodes[0].call("ADDJOB", "one", "b", 0, "REPLICATE", 1)
     pair.nodes[0].call_error("ADDJOB", "one-more", "b", 0)
 
 
@@ -170,7 +172,9 @@ ROWS: tuple[tuple[str, Callable[[Cluster], None], dict[str, str | int]], ...] = 
 )
 
 
-@pytest.mark.parametrize(("figure", "act", "directives"), ROWS, ids=lambda each: str(each)[:40])
+@pytest.mark.parametrize(
+    ("figure", "act", "directives"), ROWS, ids=[act.__name__ for _, act, _ in ROWS]
+)
 def test_a_limit_that_bites_is_in_info(
     pair: Cluster, figure: str, act: Callable[[Cluster], None], directives: dict[str, str | int]
 ) -> None:
