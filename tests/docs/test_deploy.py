@@ -24,6 +24,7 @@ SERVICES: dict[str, Any] = COMPOSE["services"]
 OBJECTS: list[dict[str, Any]] = list(yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text()))
 UNIT = DEPLOY / "disque-broker.service"
 # What the image adds to the commands of the distribution
+SECRET = "long-enough-to-be-no-cause-of-a-warning"
 PROGRAMS = {"disque-probe": "probe.py", "disque-prestop": "prestop.py"}
 
 
@@ -31,7 +32,9 @@ def settings(environment: dict[str, object]) -> dict[str, str]:
     """Variables as the server would see them; AssertionError for one that it would only warn of."""
     known = {f"DISQUE_{name.replace('-', '_').upper()}" for name in DIRECTIVES}
     assert [name for name in environment if name not in known] == []
-    return {name: re.sub(r"\$\{?\w+[^}]*\}?", "x", str(text)) for name, text in environment.items()}
+    return {
+        name: re.sub(r"\$\{?\w+[^}]*\}?", SECRET, str(text)) for name, text in environment.items()
+    }
 
 
 def sections(path: Path) -> list[tuple[str, str]]:
@@ -160,7 +163,7 @@ def test_kubernetes_names_lead_to_what_is_there() -> None:
 
 
 def test_server_understands_what_kubernetes_tells_it(tmp_path: Path) -> None:
-    told = {each["name"]: each.get("value", "secret") for each in CONTAINER["env"]}
+    told = {each["name"]: each.get("value", SECRET) for each in CONTAINER["env"]}
     environment = settings(
         {
             # Kubernetes puts the other variables' values there
@@ -219,7 +222,7 @@ def test_unit_starts_the_server_with_settings_that_it_understands(tmp_path: Path
         if name.endswith("_FILE"):
             assert text.removeprefix("%d/") in credentials
             secret = tmp_path / name
-            secret.write_text("secret\n")
+            secret.write_text(SECRET + "\n")
             environment[name] = str(secret)
     environment["DISQUE_DIR"] = str(tmp_path)
     words = [str(DEPLOY / Path(start[1]).name)]
