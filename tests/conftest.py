@@ -1,7 +1,7 @@
 """What holds for all tests.
 
-None has a deadline of Hypothesis's: on a busy machine an example of a millisecond takes 300. None is named by an
-address in memory: two processes that share the work must have the same names.
+None is timed by Hypothesis, neither its examples nor how long it makes them up: on a busy machine a millisecond takes
+300. None is named by an address in memory: two processes that share the work must have the same names.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-settings.register_profile("untimed", deadline=None)
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
 
 
