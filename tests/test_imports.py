@@ -48,6 +48,9 @@ PLANTED = [
     ),
     ("Layers of the client", "disque/client/routing.py", "import disque.client.session"),
     ("Layers of the log", "disque/aof/format.py", "import disque.aof.store"),
+    ("Layers of the server", "disque/server/render.py", "import disque.server.dispatch"),
+    ("Layers of the page", "disque/web/text.py", "import disque.web.views"),
+    ("Layers of the tool", "disque/cli/grammar.py", "import disque.cli.main"),
     ("Layers of the core", "disque/core/delivery.py", "import disque.core.federation"),
     ("Layers of the bus", "cluster/peer.py", "import cluster.membership"),
 ]

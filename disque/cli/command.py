@@ -17,7 +17,7 @@ import click
 
 from disque.cli.connection import NO_PASSWORD_HINT, Connection, ConnectionFailed, Word
 from disque.cli.exits import REFUSED, WRONG_USAGE
-from disque.cli.grammar import USAGE
+from disque.cli.grammar import SUBCOMMANDS, USAGE
 from disque.cli.render import note
 from disque.cli.replies import ErrorReply, Reply, pretty, raw, to_json
 from disque.resp.inline import split_words
@@ -159,8 +159,6 @@ def _suggest(reply: ErrorReply, name: str) -> None:
     if not reply.text.startswith(b"ERR unknown command"):
         return
     import difflib
-
-    from disque.cli.main import SUBCOMMANDS
 
     known = {**HABITS, **{each.lower(): each for each in (*USAGE, *SUBCOMMANDS)}}
     for close in difflib.get_close_matches(name, known, n=1):

@@ -1,6 +1,6 @@
-"""Grammar: how each command of the server is called. Data for help, hints and completion; the server decides.
+"""Grammar: the names of all commands, and how each of the server is called. Data for help, hints and completion.
 
-Capital words are options or sub-commands; `[...]` may be left out, `|` is a choice, `…` repeats.
+The server decides. Capital words are options or sub-commands; `[...]` may be left out, `|` is a choice, `…` repeats.
 """
 
 from __future__ import annotations
@@ -70,7 +70,32 @@ USAGES: Mapping[str, Mapping[str, str]] = {
 
 USAGE: Mapping[str, str] = {name: text for group in USAGES.values() for name, text in group.items()}
 
+# Name -> the module of disque.cli that has it, as an attribute of the same name with `_command` behind.
+SUBCOMMANDS: Mapping[str, str] = {
+    "top": "top",
+    "nodes": "nodes",
+    "queues": "queues",
+    "jobs": "jobs",
+    "drain": "queues",
+    "export": "exporting",
+    "import": "importing",
+    "forget": "nodes",
+    "leave": "nodes",
+    "bench": "bench",
+    "worker": "running",
+    "local": "running",
+    "completion": "running",
+    "help": "helping",
+}
+
 
 def option_words(name: str) -> list[str]:
     """The capital words that may follow a command, in the order of its usage."""
     return list(dict.fromkeys(re.findall(r"[A-Z][A-Z-]+", USAGE.get(name.upper(), ""))))
+
+
+def names() -> str:
+    """All commands by group, for the prompt."""
+    groups = [f"{group + ':':9}{' '.join(words)}" for group, words in USAGES.items()]
+    ours = f"{'Ours:':9}{' '.join(SUBCOMMANDS)}"
+    return "\n".join([*groups, ours, "help COMMAND shows how it is called"])

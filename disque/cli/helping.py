@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from disque.cli.grammar import USAGE, USAGES
-from disque.cli.main import SUBCOMMANDS, cli
+from disque.cli.grammar import USAGE
+from disque.cli.main import cli
 from disque.cli.render import say
 
 
@@ -26,10 +26,3 @@ def help_command(words: tuple[str, ...]) -> None:
         say(f"{name} {USAGE[name]}".rstrip())
     else:
         raise click.UsageError(f"{' '.join(words)!r} is not known here; the server may know it")
-
-
-def names() -> str:
-    """All commands by group, for the prompt."""
-    groups = [f"{group + ':':9}{' '.join(words)}" for group, words in USAGES.items()]
-    ours = f"{'Ours:':9}{' '.join(SUBCOMMANDS)}"
-    return "\n".join([*groups, ours, "help COMMAND shows how it is called"])

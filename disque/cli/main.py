@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -19,26 +18,8 @@ import disque
 from disque.cli.command import Style, run, run_lines
 from disque.cli.connection import Connection
 from disque.cli.exits import PIPE_BROKEN
-from disque.cli.grammar import USAGE, USAGES
+from disque.cli.grammar import SUBCOMMANDS, USAGE, USAGES
 from disque.cli.settings import Settings, connection_options
-
-# Name -> the module of disque.cli that has it, as an attribute of the same name with `_command` behind.
-SUBCOMMANDS: Mapping[str, str] = {
-    "top": "top",
-    "nodes": "nodes",
-    "queues": "queues",
-    "jobs": "jobs",
-    "drain": "queues",
-    "export": "exporting",
-    "import": "importing",
-    "forget": "nodes",
-    "leave": "nodes",
-    "bench": "bench",
-    "worker": "running",
-    "local": "running",
-    "completion": "running",
-    "help": "helping",
-}
 
 EPILOG = """\
 \b

@@ -19,9 +19,7 @@ from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 
 from disque.cli.command import STREAMS, Style, names_of, run
 from disque.cli.connection import Connection, ConnectionFailed
-from disque.cli.grammar import USAGE, option_words
-from disque.cli.helping import names
-from disque.cli.main import SUBCOMMANDS
+from disque.cli.grammar import SUBCOMMANDS, USAGE, names, option_words
 from disque.cli.render import note, say
 from disque.cli.settings import Settings
 from disque.resp.inline import split_words

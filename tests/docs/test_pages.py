@@ -13,7 +13,7 @@ import pytest
 from kombu.transport import virtual
 
 import disque.client
-from disque.cli.main import SUBCOMMANDS
+from disque.cli.grammar import SUBCOMMANDS
 from disque.client import Options, Pipeline
 from disque.client.url import Tls
 from disque.kombu_transport import Channel

@@ -13,9 +13,8 @@ from click.testing import CliRunner, Result
 import disque
 from disque.cli import entry
 from disque.cli.exits import WRONG_USAGE
-from disque.cli.grammar import USAGE, option_words
-from disque.cli.helping import names
-from disque.cli.main import SUBCOMMANDS, Passthrough, cli
+from disque.cli.grammar import SUBCOMMANDS, USAGE, names, option_words
+from disque.cli.main import Passthrough, cli
 from disque.server.table import COMMANDS
 
 NOWHERE = ("-h", "127.0.0.1", "-p", "1")  # nothing listens there
