@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 COLUMNS = ("ID", "STATE", "QUEUE", "AGE", "TTL", "DUE", "TRIES", "BODY")
 NUMBERS = "AGE TTL DUE TRIES"
-OPTIONAL = ("TTL", "AGE", "TRIES", "DUE")  # left out on a narrow terminal, the first ones first
+OPTIONAL = ("TTL", "AGE", "TRIES", "DUE", "BODY")  # the first that a narrow terminal lacks first
 LIMIT = 100
 REASONS_MAX = 10  # why nothing was done, one a job
 IDS_AT_ONCE = 200  # in one command

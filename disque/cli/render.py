@@ -32,15 +32,22 @@ def say_json(value: Any) -> None:
 
 
 def shown(data: bytes, chars_max: int = 0) -> str:
-    """Bytes as one line of printable text, cut to `chars_max` (0: whole); escaped where they aren't."""
+    """Bytes as one line of printable text, cut to `chars_max` (0: whole); in quotes where some must be escaped."""
+    part = data[: 4 * chars_max] if chars_max else data
     try:
         text = data.decode()
-        is_plain = text.isprintable()
     except UnicodeDecodeError:
-        is_plain = False
-    if not is_plain or not data:
-        text = quote_word(data[: 4 * chars_max] if chars_max else data).decode()
+        text = quote_word(part).decode()
+    else:
+        if not text.isprintable() or not data:
+            text = '"' + "".join(map(_escaped, part.decode(errors="ignore"))) + '"'
     return text if not chars_max or len(text) <= chars_max else text[: chars_max - 1] + "…"
+
+
+def _escaped(char: str) -> str:
+    if char.isprintable() and char not in '"\\':
+        return char
+    return quote_word(char.encode()).decode()[1:-1]
 
 
 def duration(seconds: float | None, *, is_rough: bool = False) -> str:

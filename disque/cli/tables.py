@@ -52,7 +52,8 @@ def show_table(
         columns, rows, numbers=numbers, optional=optional, flexible=flexible, width=width
     )
     # What is still too wide goes on in the next line: an id that is cut is of no use.
-    out.print(table, width=PIPE_COLUMNS, crop=False, soft_wrap=True)
+    out.width = PIPE_COLUMNS
+    out.print(table, crop=False, soft_wrap=True)
 
 
 def table_of(
@@ -67,7 +68,7 @@ def table_of(
     """A table; `numbers` names the columns, space-separated, that are aligned right.
 
     If it is wider than `width`, `flexible` is cut, down to FLEXIBLE_MIN, then `optional` columns are left out in
-    order.
+    order; it may be one of them.
     """
     cells = [[each if isinstance(each, Text) else Text(each) for each in row] for row in rows]
     widths = {
@@ -92,7 +93,7 @@ def _fit(widths: dict[str, int], width: int, optional: Sequence[str], flexible: 
     for name in ("", *optional):
         if spare < 0 and name:
             spare += widths.pop(name) + GAP
-        if flexible:
+        if flexible in widths:
             least = min(FLEXIBLE_MIN, widths[flexible])
             if spare < 0 and widths[flexible] + spare >= least:
                 widths[flexible] += spare

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from disque.cli.render import counted, duration, shown, size
+from disque.resp.inline import split_words
 
 
 @pytest.mark.parametrize(
@@ -58,11 +61,18 @@ def test_size_is_in_binary_units(count: int, text: str) -> None:
         (b"a\nb", '"a\\nb"'),
         (b"\xff", '"\\xff"'),
         ("\u202eevil".encode(), '"\\xe2\\x80\\xaeevil"'),
+        ('grün\n"blau"'.encode(), r'"grün\n\"blau\""'),
     ],
 )
 def test_shown_text_is_one_printable_line(data: bytes, text: str) -> None:
     assert shown(data) == text
     assert shown(data).isprintable()
+
+
+@given(st.text())
+def test_escaped_text_is_read_back_by_the_prompt(text: str) -> None:
+    data = f"{text}\n".encode()
+    assert split_words(shown(data).encode()) == [data]
 
 
 def test_long_text_is_cut() -> None:

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from disque.cli.tables import table_of
+from disque.cli.tables import show_table, table_of
 
 COLUMNS = ("ID", "AGE", "TTL", "BODY")
 ROWS = [["x" * 20, "5 s", "1 min", "b" * 30], ["y", "10 s", "2 min", Text("c")]]
@@ -54,3 +54,26 @@ def test_table_without_rows_is_its_head() -> None:
     file = io.StringIO()
     Console(file=file, width=500).print(table_of(("A", "B"), [], width=80))
     assert file.getvalue().split() == ["A", "B"]
+
+
+class Terminal(io.StringIO):
+    """Standard output that is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_row_too_wide_for_the_terminal_goes_on_in_the_next_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "15")
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr("sys.stdout", file := Terminal())
+    show_table(COLUMNS, ROWS, optional=("TTL", "AGE"), flexible="BODY")
+    assert "x" * 20 in file.getvalue()
+
+
+def test_flexible_column_may_be_left_out_at_the_end() -> None:
+    table = table_of(COLUMNS, ROWS, optional=("TTL", "AGE", "BODY"), flexible="BODY", width=25)
+    assert [each.header for each in table.columns] == ["ID"]
