@@ -19,8 +19,9 @@ from disque.core.passes import Leaver
 from disque.core.state import State, is_counted, record, salted, send, wake
 from disque.core.willing import is_willing
 
-_PASS_MS = 100  # between two steps of a pass
-_STEP_JOBS = 500  # jobs looked at in a step
+_PASS_MS = 100  # between two passes
+_STEP_MS = 20  # between two steps of a pass
+_STEP_JOBS = 100  # jobs looked at in a step: some ms, and as many where the copies arrive
 _AGAIN_MS = 2_000  # the same question about a job isn't asked sooner
 
 
@@ -53,11 +54,15 @@ def leaver_due(state: State, leaver: Leaver) -> None:
     """One bounded step of a pass over all jobs."""
     if not leaver.ids:
         leaver.ids = listed(state.jobs)
+        if len(leaver.ids) > _STEP_JOBS:
+            state.fired = state.limits.wakeups_a_turn  # to list a million takes a turn
+            wake(state, leaver, state.now_ms)
+            return
     for _ in range(min(_STEP_JOBS, len(leaver.ids))):
         job = state.jobs.get(leaver.ids.pop())
         if job is not None and leaver.asked.get(job.id, -_AGAIN_MS) + _AGAIN_MS <= state.now_ms:
             _hand_over(state, leaver, job)
-    wake(state, leaver, state.now_ms + _PASS_MS)
+    wake(state, leaver, state.now_ms + (_STEP_MS if leaver.ids else _PASS_MS))
 
 
 def _hand_over(state: State, leaver: Leaver, job: Job) -> None:

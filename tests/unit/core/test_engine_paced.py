@@ -224,6 +224,23 @@ def test_what_a_leaving_node_noted_of_a_job_goes_with_the_job() -> None:
     assert (leaver.ids, leaver.asked, leaver.carried) == ([], {}, {})
 
 
+def test_a_leaving_node_lists_its_jobs_in_a_turn_and_hands_few_over_in_each_that_follows() -> None:
+    node = Node(view(up=(B,)))
+    for _ in range(MANY):
+        node.add()
+    node.see(view(up=(B,), leaving=(A,)))
+    node.advance(NODE_TIMEOUT_MS - 1)
+    node.leap(1)
+    leaver = node.state.leaver
+    assert leaver is not None
+    assert (len(leaver.ids), node.told(msg.ReplJob)) == (MANY, [])
+    assert node.state.fired == node.state.limits.wakeups_a_turn
+    node.leap(0)
+    assert 0 < len(node.told(msg.ReplJob)) <= 100
+    node.advance(1_000)
+    assert len(node.told(msg.ReplJob)) == MANY
+
+
 def test_a_scan_in_full_names_each_queue_once_without_a_look_at_all_at_its_start() -> None:
     node = Node()
     for n in range(40):
