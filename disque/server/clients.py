@@ -309,8 +309,12 @@ class Clients:
         dialect: Dialect | None = None,
         *,
         is_secured: bool = False,
+        is_own: bool = False,
     ) -> None:
-        """Serve a new connection, or say why not; `address` is judged by protected mode; is_secured: TLS is seen to."""
+        """Serve a new connection, or say why not; `address` is judged by protected mode; is_secured: TLS is seen to.
+
+        is_own: our page asks, over few at a time; for these there is always room.
+        """
         assert self._nursery is not None
         if self._accepting.cancel_called:
             sock.close()  # its handshake took till after the farewell, or it comes by the page
@@ -321,7 +325,7 @@ class Clients:
         is_local = not isinstance(address, tuple) or is_loopback(host)
         is_tls = is_secured or isinstance(sock, TlsSocket)
         objection = self.crowd.objection(host, is_local=is_local, is_tls=is_tls)
-        if objection is not None:
+        if objection is not None and not is_own:
             self._refuse(sock, *objection, dialect)
             return
         try:
@@ -344,7 +348,7 @@ class Clients:
         client.host, client.local_host = host, socket_host(own)
         client.address = socket_name(address, own if isinstance(own, str) else "")
         self.by_id[client.id] = client
-        self.crowd.add(client, client.connected_at_ms)
+        self.crowd.add(client, client.connected_at_ms, is_own=is_own)
         if dialect is not None:
             client.dialect = dialect
             dialect.begin(client)

@@ -114,13 +114,15 @@ class Crowd:
             return DENIED
         return DENIED_PLAIN if self.limits.is_tls_only and not (is_local or is_tls) else ""
 
-    def add(self, client: Client, now_ms: int) -> None:
-        """One more is served."""
+    def add(self, client: Client, now_ms: int, *, is_own: bool = False) -> None:
+        """One more is served; is_own: it is the node's, and needs no password."""
         self._count += 1
         self._of_address[place_of(client.host)] += 1
         client.shelf = self.shelf
         self.limit(client)
-        if self.limits.needs_password:
+        if is_own:
+            client.user = DEFAULT
+        elif self.limits.needs_password:
             self._add_stranger(client, now_ms)
 
     def forget(self, client: Client) -> None:

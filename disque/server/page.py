@@ -131,6 +131,7 @@ class Page:
             "key_file": config.tls_key_file,
             "ca_file": config.tls_ca_cert_file,
             "counts_visits": True,
+            "knows_page": True,
             "peer_tls_port": config.tls_port if config.tls_only else 0,
         }
         try:
@@ -203,6 +204,7 @@ class Page:
                     address,
                     self._dialects.get(tag),
                     is_secured=self._shell.config.http_tls,
+                    is_own=tag == RESP,
                 )
 
 

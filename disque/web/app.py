@@ -72,6 +72,9 @@ def make_app(tether: Leash) -> Activity:
     def password() -> str:
         return tether.settings.password
 
+    def own_password() -> str:
+        return "" if tether.settings.knows_page else password()
+
     async def talk_stomp(socket: WebSocket) -> None:
         async def connect() -> trio.SocketStream:
             visit = visit_of(socket.scope)
@@ -82,7 +85,7 @@ def make_app(tether: Leash) -> Activity:
 
         await stomp.bridge(socket, connect)
 
-    own = Node(dial_own, password=password, timeout_s=OWN_TIMEOUT_S)
+    own = Node(dial_own, password=own_password, timeout_s=OWN_TIMEOUT_S)
     watch = Watch(own, make_peer)
     pages, probes = Pages(watch, Tokens()), Probes(own)
 

@@ -40,6 +40,7 @@ class Settings:
     key_file: str = ""  # "": it is in cert_file
     ca_file: str = ""  # who signs for other nodes; "": whom the system believes
     counts_visits: bool = False  # the node wants a VISIT for each of our connections
+    knows_page: bool = False  # the node asks us ourselves for no password
     peer_tls_port: int = 0  # not 0: other machines' nodes are reached under TLS, at this port
 
 

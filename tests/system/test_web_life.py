@@ -382,6 +382,23 @@ def test_connections_to_the_page_count_for_the_bounds_of_clients(
     wait_until("all have gone", lambda: node.info("clients")["http_clients"] == "0")
 
 
+def test_probes_are_answered_though_connections_and_tries_are_used_up_before_the_page_begins(
+    make_page: Callable[..., tuple[Node, int]], tmp_path: Path
+) -> None:
+    path = str(tmp_path / "socket")
+    node, port = make_page("--unixsocket", path, "--maxclients", "2", "--auth-failures-max", "1")
+    node.start(DISQUE_REQUIREPASS=PASSWORD)
+    with socket.socket(socket.AF_UNIX) as guesser, node.connect() as other:
+        guesser.connect(path)
+        for complaint in (b"-ERR invalid password", b"-ERR too many wrong passwords"):
+            guesser.sendall(b"AUTH wrong\r\n")
+            assert guesser.recv(4_096).startswith(complaint)
+        assert other.error("PING").startswith("NOAUTH")
+        for path in ("/health", "/ready"):
+            with closing(open_connection(port, path)) as probe:
+                assert status(probe) == 200
+
+
 def test_a_websocket_counts_once(make_page: Callable[..., tuple[Node, int]]) -> None:
     node, port = make_page("--clients-per-address-max", "2")
     node.start()
