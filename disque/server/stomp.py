@@ -25,7 +25,7 @@ from disque.server.dispatch import LOADING_TEXT, OOM_TEXT
 from disque.server.pubsub import tell
 from disque.stomp.frames import Decoder, Frame, FrameLimits, Version, encode
 from disque.stomp.listening import Tails
-from disque.stomp.session import Session, Surroundings
+from disque.stomp.session import COMMANDS, Session, Surroundings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,6 +50,8 @@ _SAME_AS: Mapping[type, bytes] = {
     cmd.CountAttending: b"qstat",
     cmd.CountReached: b"pubsub",
 }
+# Of a frame in CLIENT LIST; what else somebody sends may be anything
+_SHOWN = {name: name.decode().lower() for name in COMMANDS}
 
 
 @attrs.define(eq=False)
@@ -123,7 +125,7 @@ class Stomp:
     def execute(self, client: Client, request: Frame) -> None:
         """Carry a frame out."""
         talk = self._talks[client.id]
-        client.last_command = request.command[:16].decode("ascii", "replace").lower()
+        client.last_command = _SHOWN.get(request.command, "unknown")
         self._shell.figures.commands_processed += 1
         if self._is_nobody(talk):
             talk.session.broken(ProtocolError(NOAUTH_TEXT))

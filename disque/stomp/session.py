@@ -553,3 +553,4 @@ _HANDLERS: Mapping[bytes, Callable[[Session, Frame], None]] = {
     b"ABORT": Session._abort,
     b"DISCONNECT": Session._disconnect,
 }
+COMMANDS = (b"CONNECT", b"STOMP", *_HANDLERS)  # of frames that a client may send

@@ -313,6 +313,17 @@ async def test_connections_are_shown_and_killed_like_others(world: World, stomp:
     await wire.peer.expect_end()
 
 
+async def test_client_list_shows_nothing_that_a_stranger_sent(world: World, stomp: Stomp) -> None:
+    wire, resp = Wire(world, stomp), world.connect()
+    assert (await wire.ask(b"\x1b]0;x\x07 id=9\n\n\0")).startswith(b"ERROR")
+    await resp.send(b"CLIENT LIST\r\n")
+    size = int((await resp.read_line())[1:])
+    shown = await resp.read(size + 2)
+    assert b"\x1b" not in shown
+    assert shown.count(b" cmd=") == 2
+    assert b"cmd=unknown\n" in shown
+
+
 async def test_an_idle_subscriber_isnt_dropped_and_others_are(world: World, stomp: Stomp) -> None:
     wire, idle = await connected(world, stomp), await connected(world, stomp)
     await wire.ask(SUBSCRIBE)
