@@ -6,7 +6,6 @@ make the exit status 1, so that `ID=$(disque ADDJOB ...)` never holds one.
 
 from __future__ import annotations
 
-import json
 import sys
 import threading
 import time
@@ -19,7 +18,7 @@ from disque.cli.connection import NO_PASSWORD_HINT, Connection, ConnectionFailed
 from disque.cli.exits import REFUSED, WRONG_USAGE
 from disque.cli.grammar import SUBCOMMANDS, USAGE
 from disque.cli.render import note
-from disque.cli.replies import ErrorReply, Reply, pretty, raw, to_json
+from disque.cli.replies import ErrorReply, Reply, json_line, pretty, prose, raw, to_json
 from disque.resp.inline import split_words
 
 if TYPE_CHECKING:
@@ -141,9 +140,9 @@ def show(reply: Reply, style: Style, *, is_text: bool = False) -> int:
     """Write a reply out; returns 1 for an error, else 0."""
     is_error = isinstance(reply, ErrorReply)
     if style.is_json:
-        data = json.dumps(to_json(reply), ensure_ascii=False).encode() + b"\n"
-    elif is_error or (style.is_for_people and not is_text):
-        data = pretty(reply)
+        data = json_line(to_json(reply))
+    elif is_error or style.is_for_people:
+        data = prose(reply) if is_text and not is_error else pretty(reply)
     else:
         data = raw(reply)
     click.echo(data, nl=False, err=is_error and not style.is_json)

@@ -45,12 +45,13 @@ def _run(arguments: Sequence[str] | None) -> int:
     import click
 
     from disque.cli.main import cli
+    from disque.cli.render import show_error
 
     words = None if arguments is None else list(arguments)
     try:
         status = cli.main(words, prog_name="disque", standalone_mode=False)
     except click.ClickException as error:
-        error.show()
+        show_error(error)
         return error.exit_code
     except click.Abort:
         return INTERRUPTED

@@ -169,7 +169,7 @@ def body_text(body: bytes) -> str:
         if all(char.isprintable() or char in "\n\t" for char in text):
             try:
                 return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
-            except ValueError:
+            except (ValueError, RecursionError):
                 return text
     except UnicodeDecodeError:
         pass

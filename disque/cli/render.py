@@ -5,12 +5,12 @@ Text that comes from jobs and queues is shown escaped: it can't move a terminal'
 
 from __future__ import annotations
 
-import json
+import io
 from typing import Any
 
 import click
 
-from disque.cli.replies import json_text
+from disque.cli.replies import harmless, json_line
 from disque.resp.inline import quote_word
 
 BODY_CHARS_MAX = 60  # of a body in a table
@@ -18,17 +18,24 @@ BODY_CHARS_MAX = 60  # of a body in a table
 
 def say(text: str) -> None:
     """One line of result on standard output."""
-    click.echo(text)
+    click.echo(harmless(text))
 
 
 def note(text: str) -> None:
     """One line for people beside the result, on standard error."""
-    click.echo(text, err=True)
+    click.echo(harmless(text), err=True)
 
 
 def say_json(value: Any) -> None:
-    """One line of JSON on standard output, in UTF-8 whatever the locale; bytes as `replies.json_text` says."""
-    click.echo(json.dumps(value, ensure_ascii=False, default=json_text).encode())
+    """One line of JSON on standard output, in UTF-8 whatever the locale; see `replies.json_line`."""
+    click.echo(json_line(value), nl=False)
+
+
+def show_error(error: click.ClickException) -> None:
+    """What ends a call, on standard error; a server may have said some of it."""
+    said = io.StringIO()
+    error.show(said)
+    click.echo(harmless(said.getvalue()), nl=False, err=True)
 
 
 def shown(data: bytes, chars_max: int = 0) -> str:

@@ -20,7 +20,7 @@ from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from disque.cli.command import STREAMS, Style, names_of, run
 from disque.cli.connection import Connection, ConnectionFailed
 from disque.cli.grammar import SUBCOMMANDS, USAGE, names, option_words
-from disque.cli.render import note, say
+from disque.cli.render import note, say, show_error
 from disque.cli.settings import Settings
 from disque.resp.inline import split_words
 
@@ -159,7 +159,7 @@ class Repl:
         except ConnectionFailed as error:
             note(f"Error: {error.format_message()}")
         except click.ClickException as error:
-            error.show()
+            show_error(error)
 
     def _reach(self) -> Connection | None:
         if self._connection is None:

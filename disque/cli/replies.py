@@ -18,12 +18,16 @@ from disque.resp.inline import quote_word
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+LINE_BYTES_MAX = 1 << 20
+DEPTH_MAX = 32  # replies in replies
+PART_BYTES = 1 << 20
+
 
 class Readable(Protocol):
     """What a reply is read from: a buffered binary file."""
 
-    def readline(self) -> bytes:
-        """One line with its end; shorter at the end of the stream."""
+    def readline(self, size: int, /) -> bytes:
+        """One line with its end, so many bytes of it at most; shorter at the end of the stream."""
         ...
 
     def read(self, size: int, /) -> bytes:
@@ -59,51 +63,63 @@ class StreamError(Exception):
     """The stream ended inside a reply, or isn't RESP; the connection is of no more use."""
 
 
-def read_reply(file: Readable) -> Reply:
-    """Read one reply. Raises StreamError; OSError and TimeoutError come from the file."""
-    line = file.readline()
+def read_reply(file: Readable, depth: int = 0) -> Reply:
+    """Read one reply, inside so many others. Raises StreamError; OSError and TimeoutError come from the file."""
+    line = file.readline(LINE_BYTES_MAX)
     if not line.endswith(b"\r\n"):
-        raise StreamError("the connection was closed" if not line else "the connection was cut")
+        is_long = len(line) == LINE_BYTES_MAX
+        what = "sent an endless line" if is_long else "was cut" if line else "was closed"
+        raise StreamError(f"the connection {what}")
     read = _READERS.get(line[:1])
-    if read is None:
-        raise StreamError(f"no reply of a Redis or Disque server: {line[:60]!r}")
+    if read is None or depth > DEPTH_MAX:
+        raise _no_reply(line)
     try:
-        return read(file, line[1:-2])
+        return read(file, line[1:-2], depth + 1)
     except ValueError:
-        raise StreamError(f"no reply of a Redis or Disque server: {line[:60]!r}") from None
+        raise _no_reply(line) from None
 
 
-def _bulk(file: Readable, head: bytes) -> bytes | None:
-    size = int(head)
-    if size < 0:
+def _no_reply(line: bytes) -> StreamError:
+    return StreamError(f"no reply of a Redis or Disque server: {line[:60]!r}")
+
+
+def _bulk(file: Readable, head: bytes, _: int) -> bytes | None:
+    left = int(head) + 2
+    if left < 2:
         return None
-    body = file.read(size + 2)
-    if len(body) != size + 2:
-        raise StreamError("the connection was cut")
-    return body[:-2]
+    # A piece at a time: what is announced may never come
+    parts: list[bytes] = []
+    while left:
+        part = file.read(min(left, PART_BYTES))
+        if not part:
+            raise StreamError("the connection was cut")
+        parts.append(part)
+        left -= len(part)
+    return b"".join(parts)[:-2]
 
 
-def _array(file: Readable, head: bytes) -> list[Reply] | None:
+def _array(file: Readable, head: bytes, depth: int) -> list[Reply] | None:
     count = int(head)
-    return None if count < 0 else [read_reply(file) for _ in range(count)]
+    return None if count < 0 else [read_reply(file, depth) for _ in range(count)]
 
 
-def _map(file: Readable, head: bytes) -> Pairs:
-    return Pairs(tuple((read_reply(file), read_reply(file)) for _ in range(int(head))))
+def _map(file: Readable, head: bytes, depth: int) -> Pairs:
+    count = int(head)
+    return Pairs(tuple((read_reply(file, depth), read_reply(file, depth)) for _ in range(count)))
 
 
-_READERS: dict[bytes, Callable[[Readable, bytes], Reply]] = {
-    b"+": lambda _, head: Status(head),
-    b"-": lambda _, head: ErrorReply(head),
-    b":": lambda _, head: int(head),
+_READERS: dict[bytes, Callable[[Readable, bytes, int], Reply]] = {
+    b"+": lambda _, head, __: Status(head),
+    b"-": lambda _, head, __: ErrorReply(head),
+    b":": lambda _, head, __: int(head),
     b"$": _bulk,
     b"*": _array,
-    b"_": lambda _, __: None,
+    b"_": lambda *_: None,
     b"%": _map,
     b">": _array,
     b"~": _array,
-    b"#": lambda _, head: head == b"t",
-    b",": lambda _, head: float(head),
+    b"#": lambda _, head, __: head == b"t",
+    b",": lambda _, head, __: float(head),
 }
 
 
@@ -136,9 +152,9 @@ def pretty(reply: Reply, indent: str = "") -> bytes:
         case bytes():
             return quote_word(reply) + b"\n"
         case Status(text=text):
-            return text + b"\n"
+            return _line(text)
         case ErrorReply(text=text):
-            return b"(error) " + text + b"\n"
+            return b"(error) " + _line(text)
         case list():
             return _numbered([(b"", item) for item in reply], ")", indent) or b"(empty array)\n"
         case Pairs(items=items):
@@ -151,6 +167,42 @@ def pretty(reply: Reply, indent: str = "") -> bytes:
         case int():
             return b"(integer) %d\n" % reply
     return f"(double) {reply}\n".encode()
+
+
+def _line(text: bytes) -> bytes:
+    return harmless(text.decode("utf-8", "backslashreplace")).encode() + b"\n"
+
+
+def prose(reply: Reply) -> bytes:
+    """A text of many lines, for people."""
+    text = raw(reply).decode("utf-8", "backslashreplace").replace("\r\n", "\n")
+    return harmless(text).encode()
+
+
+def harmless(text: str) -> str:
+    """The same with all escaped that might do something to a terminal, or hide something; line ends and tabs stay."""
+    if text.isprintable():
+        return text
+    return "".join(
+        [char if char.isprintable() or char in "\n\t" else _escape(char) for char in text]
+    )
+
+
+def _escape(char: str) -> str:
+    return char.encode("unicode_escape").decode()
+
+
+def json_line(value: Any) -> bytes:
+    """A line of JSON in UTF-8; bytes as `json_text` says, and what is not printable is escaped."""
+    line = json.dumps(value, ensure_ascii=False, default=json_text)
+    if not line.isprintable():
+        line = "".join([char if char.isprintable() else _json_escape(char) for char in line])
+    return line.encode() + b"\n"
+
+
+def _json_escape(char: str) -> str:
+    # JSON itself leaves a DEL alone
+    return json.dumps(char)[1:-1].replace("\x7f", "\\u007f")
 
 
 def _numbered(items: list[tuple[bytes, Reply]], mark: str, indent: str) -> bytes:

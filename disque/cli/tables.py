@@ -14,6 +14,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from disque.cli.replies import harmless
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -70,7 +72,9 @@ def table_of(
     If it is wider than `width`, `flexible` is cut, down to FLEXIBLE_MIN, then `optional` columns are left out in
     order; it may be one of them.
     """
-    cells = [[each if isinstance(each, Text) else Text(each) for each in row] for row in rows]
+    cells = [
+        [each if isinstance(each, Text) else Text(harmless(each)) for each in row] for row in rows
+    ]
     widths = {
         name: max([cell_len(name), *[row[at].cell_len for row in cells]])
         for at, name in enumerate(columns)

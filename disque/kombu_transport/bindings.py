@@ -186,7 +186,7 @@ def _bindings_in(exchange: str, jobs: Iterable[Job]) -> Iterator[Binding]:
     for job in jobs:
         try:
             kind, routing_key, queue = json.loads(job.body)
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, RecursionError):
             _log.warning("no-binding id=%s queue=%s", job.id, job.queue)
             continue
         yield Binding(exchange, str(kind), str(routing_key), str(queue))

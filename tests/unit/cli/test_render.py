@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import click
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from disque.cli.render import counted, duration, shown, size
+from disque.cli.render import counted, duration, note, say, show_error, shown, size
+from disque.cli.tables import show_table
 from disque.resp.inline import split_words
 
 
@@ -73,6 +75,16 @@ def test_shown_text_is_one_printable_line(data: bytes, text: str) -> None:
 def test_escaped_text_is_read_back_by_the_prompt(text: str) -> None:
     data = f"{text}\n".encode()
     assert split_words(shown(data).encode()) == [data]
+
+
+def test_lines_and_errors_and_cells_do_nothing_to_a_terminal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    say("a\x1bb")
+    note("a\x1bb")
+    show_error(click.ClickException("a\x1bb"))
+    show_table(["A"], [["a\x1bb"]])
+    assert capsys.readouterr() == ("a\\x1bb\nA     \na\\x1bb\n", "a\\x1bb\nError: a\\x1bb\n")
 
 
 def test_long_text_is_cut() -> None:

@@ -16,9 +16,11 @@ from disque.cli.replies import (
     Status,
     StreamError,
     from_json_text,
+    json_line,
     json_text,
     plain,
     pretty,
+    prose,
     raw,
     read_reply,
     to_json,
@@ -72,11 +74,38 @@ def test_numbers_of_a_long_array_stand_in_a_column() -> None:
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"+OK", b"$5\r\nab", b"*2\r\n:1\r\n", b"HTTP/1.1 400\r\n", b":x\r\n", b"$x\r\n"]
+    "data",
+    [
+        b"",
+        b"+OK",
+        b"$5\r\nab",
+        b"*2\r\n:1\r\n",
+        b"HTTP/1.1 400\r\n",
+        b":x\r\n",
+        b"$x\r\n",
+        b"*1\r\n" * 100_000,
+        b"%1\r\n" * 100_000,
+        b"$999999999999999\r\nab",
+        b"*999999999999999\r\n:1\r\n",
+        b"+" + b"x" * (2 << 20) + b"\r\n",
+    ],
 )
 def test_stream_that_ends_or_is_no_resp_is_an_error(data: bytes) -> None:
     with pytest.raises(StreamError):
         read_reply(io.BytesIO(data))
+
+
+def test_nothing_that_a_server_says_can_do_something_to_a_terminal() -> None:
+    evil = "a\x1b[2J\x9b31m\u202e\x7f grün"
+    spelt = "a\\x1b[2J\\x9b31m\\u202e\\x7f grün"
+    said = evil.encode()
+    assert pretty(Status(said)).decode() == f"{spelt}\n"
+    assert pretty([ErrorReply(said)]).decode() == f"1) (error) {spelt}\n"
+    assert prose(b"one:1\r\ntwo:" + said + b"\r\n").decode() == f"one:1\ntwo:{spelt}\n\n"
+    line = json_line({"said": evil}).decode()
+    assert line.removesuffix("\n").isprintable()
+    assert "grün" in line
+    assert json.loads(line) == {"said": evil}
 
 
 def test_json_of_a_reply() -> None:
