@@ -66,8 +66,6 @@ class Compaction:
         # bytes that the last step might have said and hasn't, or the other way round
         self._carry = 0
         self.is_rewrite = False
-        # the last one met damage, and took the engine's word for what lay there
-        self.is_damaged = False
         self.copied_bytes = 0
 
     @property
@@ -115,7 +113,6 @@ class Compaction:
     def _start(self, boundary: int, ids: Iterator[bytes | None], *, is_rewrite: bool) -> None:
         self._boundary, self._ids, self.is_rewrite = boundary, ids, is_rewrite
         self._again = []
-        self.is_damaged = False
 
     def step(self, budget_bytes: int) -> None:
         """Say about so many bytes again; OSError as `Store.write`: nothing is lost, call again.
@@ -200,7 +197,9 @@ class Compaction:
             except (OSError, ValueError):
                 done, ids = 0, []
             if not done:
-                self.is_damaged = True
+                store.note(
+                    f"compaction: damage in segment {segment} at {offset}, all that is known is said again"
+                )
                 yield from self._ids_known()
                 return
             yield from ids

@@ -269,7 +269,7 @@ class Store:
             self.disk.truncate(segment, good)
         except OSError as failed:
             # Nothing more goes into this segment; the next one says how far it is good.
-            self._note(
+            self.note(
                 f"segment {segment} can't be cut back to {good} bytes, it is closed: {failed}"
             )
             self.sizes[segment] = good
@@ -404,7 +404,7 @@ class Store:
         self._cut.update(self._dirty)
         # A head that told of them may be lost with the rest.
         self._unclaimed = dict.fromkeys(self.sizes)
-        self._note("a sync failed: what it was to cover is written again into a new segment")
+        self.note("a sync failed: what it was to cover is written again into a new segment")
 
     # Reading
 
@@ -420,14 +420,13 @@ class Store:
         except (OSError, ValueError) as error:
             problem = str(error)
         self.unreadable += 1
-        self._note(
-            f"the body in segment {place.segment} at {place.offset} can't be read: {problem}"
-        )
+        self.note(f"the body in segment {place.segment} at {place.offset} can't be read: {problem}")
         return None
 
     # Notes
 
-    def _note(self, text: str) -> None:
+    def note(self, text: str) -> None:
+        """Remember what went wrong, for the log of events."""
         if len(self._notes) < NOTES_MAX:
             self._notes.append(text)
 

@@ -256,7 +256,6 @@ def keep_tombstone(state: State, stone: Tombstone) -> None:
     if len(pool) > state.limits.tombstones_max:
         _, oldest = pool.popitem(last=False)
         state.agenda.cancel(oldest)
-        state.counts.long_tombstones_evicted += stone.is_long
         state.counts.tombstones_evicted += 1
 
 

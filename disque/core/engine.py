@@ -188,7 +188,6 @@ class Engine:
             return
         known = peer_of(state, peer)
         if boot < known.boot:
-            state.counts.stale_messages += 1
             return
         known.boot = boot
         if state.quarantine and returning.is_silent_about(state, message):

@@ -309,8 +309,6 @@ class Counts:
     delivered: int = 0
     acked: int = 0
     spec_conflicts: int = 0
-    stale_messages: int = 0
-    long_tombstones_evicted: int = 0
     dummies_evicted: int = 0
     norepl: int = 0
     dead_lettered: int = 0

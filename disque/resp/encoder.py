@@ -14,7 +14,6 @@ import attrs
 Protocol: TypeAlias = Literal[2, 3]
 
 OK: Final = b"+OK\r\n"
-PONG: Final = b"+PONG\r\n"
 _NIL: Final = b"$-1\r\n"
 _NIL_ARRAY: Final = b"*-1\r\n"
 _NIL_3: Final = b"_\r\n"

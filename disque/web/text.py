@@ -20,7 +20,6 @@ NOTHING = "\N{EN DASH}"  # where there is no figure
 NAME_CHARS_MAX = 120  # of a name where there is little room
 
 Form: TypeAlias = Literal["text", "json", "hex"]
-FORMS: tuple[Form, ...] = ("text", "json", "hex")
 _TIMES = (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1))
 _SIZES = ("B", "KiB", "MiB", "GiB", "TiB")
 

@@ -252,18 +252,6 @@ def describe_order(value: Mapping[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def as_text(biography: Biography) -> str:
-    """A biography as aligned lines."""
-    lines = [headline(biography)]
-    lines += [
-        f"{event.at / 1e9:12.6f} s  {event.kind:<8}  {event.node:<4}  {event.text}"
-        for event in biography.events
-    ]
-    if biography.left_out:
-        lines.insert(1 + EVENTS_MAX // 2, f"… {biography.left_out} lines left out")
-    return "\n".join(lines)
-
-
 def as_html(biography: Biography) -> str:
     """A biography as a table that can be folded away."""
     rows = [

@@ -404,7 +404,7 @@ def test_tombstones_are_bounded_the_oldest_go_and_long_ones_are_counted() -> Non
         node.hear(B, copy(job_id(n), A, D))
         node.do(cmd.AckJob((job_id(n),)))
     assert list(node.state.long_tombstones) == [job_id(2)]
-    assert node.state.counts.long_tombstones_evicted == 2
+    assert node.state.counts.tombstones_evicted == 2
 
 
 # Marks (M15)

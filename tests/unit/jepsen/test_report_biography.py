@@ -158,15 +158,12 @@ def test_an_endless_life_keeps_its_beginning_and_its_end() -> None:
     assert life.left_out == EVENTS_MAX + 2
     assert life.events[0].text.startswith("add")
     assert life.events[-1].at == (10 + 10 * (EVENTS_MAX * 2 - 1) + 1) * 1_000_000
-    assert f"… {life.left_out} lines left out" in biography.as_text(life)
     assert f"… {life.left_out} lines left out" in biography.as_html(life)
 
 
-def test_text_and_html_tell_every_event() -> None:
+def test_html_tells_every_event() -> None:
     (life,) = biographies(full_life(), [("", 1)])
-    lines = biography.as_text(life).splitlines()
-    assert lines[0].startswith(f"value 1  job {job_id(1)}")
-    assert len(lines) == 1 + len(life.events)
+    assert biography.headline(life).startswith(f"value 1  job {job_id(1)}")
     root = ET.fromstring(biography.as_html(life))
     assert len(list(root.iter("tr"))) == len(life.events)
     assert [each.get("href") for each in root.iter("a")] == ["timeline.html#1"]

@@ -107,7 +107,6 @@ def test_another_decoder_reads_what_was_encoded(value: Any, proto: Any) -> None:
     ("data", "spelled"),
     [
         (enc.OK, b"+OK\r\n"),
-        (enc.PONG, b"+PONG\r\n"),
         (enc.status(b"a\r\nb"), b"+a  b\r\n"),
         (enc.error("ERR", "a\r\n+OK"), b"-ERR a  +OK\r\n"),
         (enc.error("", "BARE"), b"-BARE\r\n"),
