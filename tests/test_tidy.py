@@ -341,6 +341,19 @@ def test_every_make_command_that_a_page_tells_exists() -> None:
     assert [each for path, text in pages for each in missing_targets(path, text, makefile)] == []
 
 
+def test_source_distribution_has_what_the_tests_read() -> None:
+    build = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
+    on_top = {
+        ".dockerignore",
+        ".env.example",
+        "Dockerfile",
+        "Makefile",
+        "bench.json",
+        "docker-compose.yml",
+    }
+    assert {*FOLDERS, *on_top} - {*build["targets"]["sdist"]["include"]} == set()
+
+
 def test_readme_tells_the_two_commands() -> None:
     readme = (ROOT / "README.md").read_text()
     assert re.search(r"^make run\b", readme, re.M)

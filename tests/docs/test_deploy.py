@@ -23,8 +23,8 @@ COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text
 SERVICES: dict[str, Any] = COMPOSE["services"]
 OBJECTS: list[dict[str, Any]] = list(yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text()))
 UNIT = DEPLOY / "disque-broker.service"
-# What the image adds to the commands of the distribution
 SECRET = "long-enough-to-be-no-cause-of-a-warning"
+# What the image adds to the commands of the distribution
 PROGRAMS = {"disque-probe": "probe.py", "disque-prestop": "prestop.py"}
 
 
