@@ -12,11 +12,12 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
+from cluster.ready import OnceAMinute
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 LEVELS = {"debug": 0, "verbose": 1, "notice": 2, "warning": 3}  # Disque's names
-SELDOM_S = 60.0
 _VALUE_CHARS_MAX = 512  # a longer value is cut: a log line stays a line
 _OF_NOTE = {"debug": "debug", "info": "notice", "warning": "warning"}
 
@@ -75,7 +76,7 @@ class EventLog:
         self._to_syslog: Callable[[str, str], None] | None = (
             _open_syslog(*syslog) if syslog else None
         )
-        self._told_at: dict[str, float] = {}  # by event
+        self._told = OnceAMinute()
         self._sink: BinaryIO
         if path:
             self._sink = Path(path).open("ab", buffering=0)  # noqa: SIM115 - lives as long as the process
@@ -94,11 +95,9 @@ class EventLog:
         if self._to_syslog is not None:
             self._to_syslog(level, text)
 
-    def seldom(self, level: str, event: str, /, **facts: object) -> None:
-        """The same at most once a minute for each event: for what strangers can cause as often as they like."""
-        now = time.monotonic()
-        if now - self._told_at.get(event, -SELDOM_S) >= SELDOM_S:
-            self._told_at[event] = now
+    def seldom(self, level: str, event: str, about: str = "", /, **facts: object) -> None:
+        """The same at most once a minute for each event, and what it is `about`: others can cause it at will."""
+        if self._told.allows(event, about, int(time.monotonic() * 1_000)):
             self.event(level, event, **facts)
 
     def note(self, level: str, event: str, facts: tuple[tuple[str, object], ...]) -> None:

@@ -7,7 +7,6 @@ made here. A log that was switched off stays open, since bodies may lie in it al
 from __future__ import annotations
 
 import contextlib
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -58,7 +57,6 @@ class Persistence:
         self._opened = self._folder  # where the log lies; `dir` may be changed later
         self._is_dump = False  # BGREWRITEAOF with the log off: on until that is done
         self._base_bytes = 0  # the log's size after the last rewrite
-        self._told: dict[str, float] = {}  # notes, and when they were told
         self._starts = trio.Event()
         turns.on_trouble = self._on_trouble
         turns.broker.engine.set_logged(False)
@@ -219,16 +217,11 @@ class Persistence:
         """Notes of the store, the same at most once a minute."""
         if self.log is None:
             return
-        now = time.monotonic()
         notes = self.log.store.take_notes()
         if self.log.compaction_trouble:
             notes.append(f"compaction: {self.log.compaction_trouble}")
-        if notes:
-            self._told = {text: at for text, at in self._told.items() if now - at < REMIND_S}
         for text in notes:
-            if text not in self._told:
-                self._told[text] = now
-                self._events.event("warning", "log", text=text)
+            self._events.seldom("warning", "log", text, text=text)
 
     def _observe(self, name: str, ms: int) -> None:
         if self.latency is not None and self.latency.threshold_ms:
