@@ -66,6 +66,11 @@ class SlowLog:
             end = row_end - size - _SIZE_BYTES
         return found
 
+    @property
+    def entries_max(self) -> int:
+        """How many are kept."""
+        return self._entries_max
+
     def set_entries_max(self, count: int) -> None:
         """Keep at most so many; the oldest go."""
         self._entries_max = count
@@ -116,9 +121,7 @@ def slowlog(shell: Shell, _: Client, args: list[bytes]) -> Answer:
             count = parse_int(args[1]) if len(args) == 2 else _GET_DEFAULT
             if count is None:
                 raise CommandError("value is not an integer or out of range")
-            return [
-                [each.id, each.at_s, each.usec, list(each.words)] for each in log.newest(count)
-            ]
+            return [[each.id, each.at_s, each.usec, list(each.words)] for each in log.newest(count)]
         case b"len", 1:
             return len(log)
         case b"reset", 1:

@@ -46,11 +46,11 @@ def test_long_value_is_cut() -> None:
 
 
 def test_seldom_is_once_a_minute_for_each_event_and_what_it_is_about(tmp_path: Path) -> None:
-    log = EventLog(path=str(tmp_path / "log"))
-    for _ in range(3):
-        log.seldom("warning", "log", "one", text="one")
-        log.seldom("warning", "log", "two", text="two")
-        log.seldom("warning", "possible-attack")
+    with closing(EventLog(path=str(tmp_path / "log"))) as log:
+        for _ in range(3):
+            log.seldom("warning", "log", "one", text="one")
+            log.seldom("warning", "log", "two", text="two")
+            log.seldom("warning", "possible-attack")
     told = [line.split(" ", 2)[2] for line in (tmp_path / "log").read_text().splitlines()]
     assert told == ["log text=one", "log text=two", "possible-attack"]
 

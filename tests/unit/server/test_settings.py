@@ -86,7 +86,7 @@ async def test_settings_of_the_shell_change_at_run_time() -> None:
         ):
             await peer.ask(b"CONFIG SET " + line + b"\r\n", b"+OK\r\n")
         shell = world.shell
-        assert (shell.slowlog.threshold_us, shell.slowlog.entries.maxlen) == (5, 7)
+        assert (shell.slowlog.threshold_us, shell.slowlog.entries_max) == (5, 7)
         assert shell.latency.threshold_ms == 9
         assert (world.limits.idle_max_s, world.limits.keepalive_s) == (11, 300)
         assert world.events.level == "warning"
