@@ -34,6 +34,7 @@ from disque.server.crowd import Crowd, weight_of
 from disque.server.heap import LARGE_BYTES
 from disque.server.polling import Poller, Pusher
 from disque.server.render import render
+from disque.server.reviews import Reviews
 from disque.server.sockets import has_hung_up, keep_alive, send_at_once
 from disque.server.tls import Handshakes, TlsSocket
 
@@ -91,6 +92,7 @@ class Clients:
         self.overtakes: Callable[[list[bytes]], bool]
         self.handshakes = Handshakes(figures, events)
         self.crowd = Crowd(limits, figures, events, self._end)
+        self.reviews = Reviews(self.crowd, self.by_id, turns.clock, events)
         self._slots: dict[ClientId, Slot] = {}  # open ones of all connections
         self._last_slot = 0
         # Whoever wants the replies of an id that no slot waits for
@@ -251,6 +253,7 @@ class Clients:
             nursery.start_soon(self._poller.run)
             nursery.start_soon(self._pusher.run)
             nursery.start_soon(self._part_all)
+            nursery.start_soon(self.reviews.run)
             try:
                 async with trio.open_nursery() as accepting:
                     self._accepting = accepting.cancel_scope
@@ -353,15 +356,6 @@ class Clients:
             client.dialect = dialect
             dialect.begin(client)
         self._nursery.start_soon(self._serve_client, client)
-
-    def limits_changed(self, setter: Client | None = None) -> None:
-        """`limits` has other values now: those who are connected get them too. `setter`: who asked for that."""
-        self.crowd.review(self.by_id.values(), self.turns.clock.now_ms(), setter)
-        for client in self.by_id.values():
-            self.crowd.limit(client)
-            if not client.address.startswith("unix:"):
-                with contextlib.suppress(OSError):
-                    keep_alive(client.sock, self.limits.keepalive_s)
 
     def _refuse(self, sock: socket.socket, code: str, text: str, dialect: Dialect | None) -> None:
         self._figures.connections_rejected += 1

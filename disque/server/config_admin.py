@@ -49,7 +49,7 @@ def config(shell: Shell, client: Client, args: list[bytes]) -> Answer | Later:
             }
         )
     if word == b"set":
-        return _set_files(shell, pairs) if is_of_files else _set(shell, client, *pairs[0])
+        return _set_files(shell, client, pairs) if is_of_files else _set(shell, client, *pairs[0])
     if word == b"rewrite":
         if not shell.config.config_file:
             raise CommandError("The server is running without a config file")
@@ -110,7 +110,22 @@ def _set(shell: Shell, client: Client, name: str, text: str) -> Answer | Later:
         except CommandError:
             setattr(shell.config, directive.attribute, old)
             raise
-    return OK
+    return _answer(shell, client)
+
+
+def _answer(shell: Shell, setter: Client) -> Answer | Later:
+    """OK, once what was set holds for everybody."""
+    reviews = shell.clients.reviews
+    if not reviews.is_under_way:
+        return OK
+
+    async def find() -> Answer:
+        await reviews.wait_over()
+        # the last one, and answered whatever it is: nothing waits between both
+        reviews.judge(setter, is_setter=True)
+        return OK
+
+    return Later(find)
 
 
 def _are_files(pairs: list[tuple[str, str]]) -> bool:
@@ -119,19 +134,19 @@ def _are_files(pairs: list[tuple[str, str]]) -> bool:
     return len(found) > 1 and all(each is not None and each.is_reloaded for each in found)
 
 
-def _set_files(shell: Shell, pairs: list[tuple[str, str]]) -> Answer:
+def _set_files(shell: Shell, client: Client, pairs: list[tuple[str, str]]) -> Answer | Later:
     """CONFIG SET of several files: all of them, or none."""
     directives = [DIRECTIVES[name.lower()] for name, _ in pairs]
     old = [(each.attribute, getattr(shell.config, each.attribute)) for each in directives]
     try:
         for name, text in pairs:
             shell.config.set(name, text)
-        shell.apply_setting(directives[0].name, None)
+        shell.apply_setting(directives[0].name, client)
     except CommandError:
         for attribute, value in old:
             setattr(shell.config, attribute, value)
         raise
-    return OK
+    return _answer(shell, client)
 
 
 def _text(raw: bytes) -> str:

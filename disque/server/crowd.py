@@ -163,25 +163,20 @@ class Crowd:
         if self.limits.needs_password and client.id not in self._strangers:
             self._add_stranger(client, now_ms)
 
-    def review(self, clients: Iterable[Client], now_ms: int, setter: Client | None = None) -> None:
-        """Who may be here may have changed: passwords, users, protected mode, tls-only. All are judged again.
+    def review(self, client: Client, now_ms: int, *, is_setter: bool = False) -> bool:
+        """Who may be here may have changed: passwords, users, protected mode, tls-only. True if this one may not.
 
-        A changed requirepass concerns who comes: who was let in by the one before stays. `setter`: who has asked for
-        the change is answered whatever it is, and nobody's coming makes him go.
+        A changed requirepass concerns who comes: who was let in by the one before stays. is_setter: it has asked for
+        the change, and is answered whatever it is.
         """
-        ended = 0
-        for client in sorted(clients, key=lambda each: each is setter):
-            if client.is_closing:
-                continue
-            if self._is_welcome(client):
-                self._review_password(client, now_ms, is_setter=client is setter)
-            elif client is setter:
-                client.close_soon()
-            else:
-                ended += 1
-                self._end(client)
-        if ended:
-            self._events.event("notice", "clients-ended", count=ended, reason="no longer let in")
+        if self._is_welcome(client):
+            self._review_password(client, now_ms, is_setter=is_setter)
+            return False
+        if is_setter:
+            client.close_soon()
+            return False
+        self._end(client)
+        return True
 
     def _is_welcome(self, client: Client) -> bool:
         """Whether it might come as it is now."""

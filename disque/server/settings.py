@@ -155,7 +155,7 @@ class Settings:
             case _ if name.startswith("cluster-announce-"):
                 shell.broker.set_announce(*config.announced)
         self._apply_client_limits()
-        shell.clients.limits_changed(setter)
+        shell.clients.reviews.begin(setter)
         self.on_change()
 
     def _enter_folder(self) -> None:
@@ -208,7 +208,7 @@ class Settings:
             except (CommandError, ConfigError) as error:
                 reasons.append(str(error))
         self._apply_client_limits()
-        self._shell.clients.limits_changed()
+        self._shell.clients.reviews.begin(None)
         self.on_change()
         if reasons:
             self._events.event("warning", "reload-failed", reason="; ".join(reasons))

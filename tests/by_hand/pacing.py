@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import argparse
 import resource
+import signal
 import sys
 import tempfile
 import time
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.request import urlopen
 
 from tests.system import floods
-from tests.system.nodes import Cluster, Node, command_bytes, wait_until
+from tests.system.nodes import Cluster, Node, Resp, command_bytes, free_port, wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 BATCH = 1_000
 PATIENCE_S = 600.0
@@ -26,6 +29,7 @@ PING_MS_MAX = 50.0
 HEALED = 100_000
 CHURNED = 300_000  # enough for the collector to look at everything
 LISTENERS = 10_000
+TOPICS = 100_000
 FILES = 12_000
 PIPELINED = 20_000
 QUEUES = 990_000  # there are others, and a limit
@@ -47,6 +51,7 @@ def main() -> int:
         )
         cluster = Cluster(Path(folder), 2, "--cluster-node-timeout", "5000")
         for node in cluster.nodes:
+            node.flags = (*node.flags, "--http-port", str(free_port()))
             use_file(node, config)
         with cluster:
             cluster.join()
@@ -110,6 +115,15 @@ def measure(cluster: Cluster, count: int, only: str) -> int:
         "churn (collector)": lambda: churn(node),
         f"heal of {HEALED}": lambda: heal(node, peer),
         f"PUBLISH to {LISTENERS}": lambda: publish(node),
+        f"SUBSCRIBE to {TOPICS}": lambda: subscribe(node, "SUBSCRIBE", "UNSUBSCRIBE"),
+        f"PSUBSCRIBE to {TOPICS}": lambda: subscribe(node, "PSUBSCRIBE", "PUNSUBSCRIBE"),
+        f"ADDJOB, {PIPELINED} in a row": lambda: add_in_a_row(node),
+        f"ADDJOB, {PIPELINED} in MULTI": lambda: add_in_a_row(node, "MULTI", "EXEC"),
+        f"SIGHUP, {LISTENERS} clients": lambda: hang_up(node),
+        f"requirepass, {LISTENERS} clients": lambda: need_password(node),
+        f"CLIENT KILL of {LISTENERS}": lambda: end_clients(node),
+        "page /": lambda: fetch(node, "/"),
+        "page /metrics": lambda: fetch(node, "/metrics"),
         "QSCAN REPLY all": lambda: scan_queues(node),
         "QPURGE": command("QPURGE", "q0"),
         "CLUSTER LEAVING": lambda: leave(node),
@@ -219,6 +233,75 @@ def publish(node: Node) -> None:
         for _ in range(10):
             client.call("PUBLISH", "news", bytes(1_000))
             time.sleep(0.5)
+
+
+def subscribe(node: Node, begin: str, end: str) -> None:
+    """One client wants very much, then nothing, then it goes while it wants it again."""
+    with node.connect() as client:
+        client.sock.settimeout(PATIENCE_S)
+        for command, *names in (
+            (begin, *[f"topic-{n}" for n in range(TOPICS)]),
+            (end, *[f"topic-{n}" for n in range(TOPICS)]),
+            (begin, *[f"topic-{n}" for n in range(TOPICS)]),
+            (end,),
+            (begin, *[f"topic-{n}" for n in range(TOPICS)]),
+        ):
+            client.send(command, *names)
+            for _ in range(TOPICS):
+                client.read()
+
+
+def add_in_a_row(node: Node, *around: str) -> None:
+    """All are sent at once."""
+    with node.connect() as client:
+        client.sock.settimeout(PATIENCE_S)
+        added = command_bytes("ADDJOB", "piped", "body", 5_000, "REPLICATE", 1) * PIPELINED
+        first, last = [command_bytes(word) for word in around] or (b"", b"")
+        client.sock.sendall(first + added + last)
+        for _ in range(PIPELINED + len(around)):
+            client.read()
+
+
+@contextmanager
+def crowded(node: Node) -> Iterator[Resp]:
+    """Very many others are connected to it, too."""
+    with node.connect() as client, floods.idle_clients(node, LISTENERS):
+        client.sock.settimeout(PATIENCE_S)
+        yield client
+
+
+def hang_up(node: Node) -> None:
+    """Files are read again."""
+    assert node.process is not None
+    with crowded(node):
+        node.process.send_signal(signal.SIGHUP)
+        time.sleep(2)
+
+
+def need_password(node: Node) -> None:
+    """Those who are there haven't given it."""
+    with crowded(node) as client:
+        # who pings has come first, and is to stay
+        client.call("CONFIG", "SET", "unauthenticated-max", 2 * LISTENERS)
+        client.call("CONFIG", "SET", "requirepass", "secret")
+        time.sleep(2)
+        client.call("AUTH", "secret")
+        client.call("CONFIG", "SET", "requirepass", "")
+
+
+def end_clients(node: Node) -> None:
+    """All but one."""
+    with crowded(node) as client:
+        client.call("CLIENT", "KILL", "SKIPME", "yes", "TYPE", "normal")
+        time.sleep(2)
+
+
+def fetch(node: Node, path: str) -> None:
+    """The page's process asks the node for all of its queues."""
+    port = node.flags[node.flags.index("--http-port") + 1]
+    floods.queue_names(node, TOPICS)
+    with urlopen(f"http://127.0.0.1:{port}{path}", timeout=PATIENCE_S) as said:
+        said.read()
 
 
 def scan_queues(node: Node) -> None:
