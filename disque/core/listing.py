@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterable
-from itertools import chain
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -13,12 +12,14 @@ LONG = 20_000
 
 
 def listed(*sources: Iterable[T]) -> list[T]:
-    """All of them in a row: some 20 ms for a million.
+    """All of them in a row, a dict's keys as they came: some 20 ms for a million.
 
-    The collector of garbage would look at each of a new list, twice, which takes longer than to make it. Of a long one
-    it is told that all there is now is old.
+    An OrderedDict finds its next key ten times slower than the dict that it is. The collector of garbage would look at
+    each of a new list, twice, which takes longer than to make it: of a long one it is told that all there is is old.
     """
-    found = list(sources[0]) if len(sources) == 1 else list(chain(*sources))
+    found: list[T] = []
+    for source in sources:
+        found += dict.keys(source) if isinstance(source, dict) else source
     if len(found) > LONG:
         gc.freeze()
     return found

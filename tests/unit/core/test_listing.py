@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import gc
+from collections import OrderedDict
+from typing import TYPE_CHECKING
 
 import pytest
 
 from disque.core.listing import LONG, listed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 def test_what_is_listed_may_go_meanwhile() -> None:
@@ -14,6 +19,16 @@ def test_what_is_listed_may_go_meanwhile() -> None:
     found = listed(first, second)
     first.clear()
     assert found == [b"a", b"b", b"c"]
+
+
+class Slow(OrderedDict[int, int]):
+    def __iter__(self) -> Iterator[int]:
+        raise AssertionError("looks each key up")
+
+
+def test_of_a_pool_the_keys_are_taken_from_its_dict() -> None:
+    pool = Slow.fromkeys([3, 1, 2], 0)
+    assert listed(pool, [4]) == [3, 1, 2, 4]
 
 
 @pytest.mark.parametrize("count", [10, LONG + 1])
