@@ -44,6 +44,7 @@ from disque.core import (
     restoring,
     returning,
     scanning,
+    shrinking,
 )
 from disque.core import commands as cmd
 from disque.core import messages as msg
@@ -361,6 +362,10 @@ class Engine:
         """The shell's buffers, charged like jobs."""
         self.state.shell_bytes = shell_bytes
         logged.page_more(self.state)
+
+    def shrink(self) -> None:
+        """Keep no room for what has gone."""
+        shrinking.shrink(self.state)
 
     def is_out_of_memory(self) -> bool:
         """Evict what may go; True if commands that need memory must be refused (OOM)."""

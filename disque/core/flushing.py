@@ -42,7 +42,7 @@ def flush_all(state: State) -> None:
     if state.leaver is not None:
         leaver = state.leaver
         leaver.ids, leaver.kept, leaver.asked, leaver.carried = [], {}, {}, {}
-    for name in _FLUSHED:
+    for name in POOLS:
         pool = getattr(state, name)
         state.trash.pools.append(pool)
         setattr(state, name, type(pool)())
@@ -53,7 +53,7 @@ def flush_all(state: State) -> None:
 
 
 # Pools of the state; who waits comes first, and what refers to jobs before the jobs
-_FLUSHED = (
+POOLS = (
     "getting", "adding", "adding_of", "tallies", "expired", "offered", "hungry", "quarantine", "asks", "orders",
     "dummy_answers", "under_replicated", "repairs", "ties", "absences", "tombstones", "long_tombstones", "marks",
     "queues", "undone", "dummies", "spent", "jobs",

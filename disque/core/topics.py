@@ -47,31 +47,31 @@ class TopicTable(Generic[T]):
     """Something for each topic, found by a channel that it matches."""
 
     def __init__(self) -> None:
-        self._tables: tuple[dict[bytes, T], dict[bytes, T], dict[bytes, T]] = ({}, {}, {})
+        self.tables: tuple[dict[bytes, T], dict[bytes, T], dict[bytes, T]] = ({}, {}, {})
         self._lengths: list[int] = []  # of prefixes, sorted
         self._counts: dict[int, int] = {}  # how many prefixes have that length
 
     def __len__(self) -> int:
-        return sum(map(len, self._tables))
+        return sum(map(len, self.tables))
 
     def get(self, topic: Topic) -> T | None:
         """What is kept for a topic."""
-        return self._tables[topic[0]].get(topic[1])
+        return self.tables[topic[0]].get(topic[1])
 
     def put(self, topic: Topic, what: T) -> None:
         """Keep something for a topic, instead of what was kept."""
         kind, name = topic
-        if kind is Kind.PREFIX and name not in self._tables[kind]:
+        if kind is Kind.PREFIX and name not in self.tables[kind]:
             length = len(name)
             self._counts[length] = self._counts.get(length, 0) + 1
             if self._counts[length] == 1:
                 insort(self._lengths, length)
-        self._tables[kind][name] = what
+        self.tables[kind][name] = what
 
     def discard(self, topic: Topic) -> None:
         """Keep nothing for a topic."""
         kind, name = topic
-        if self._tables[kind].pop(name, None) is None or kind is not Kind.PREFIX:
+        if self.tables[kind].pop(name, None) is None or kind is not Kind.PREFIX:
             return
         length = len(name)
         self._counts[length] -= 1
@@ -82,10 +82,10 @@ class TopicTable(Generic[T]):
     def matches(self, channel: bytes) -> Iterator[tuple[Topic, T]]:
         """All topics that a message to this channel is for: the channel, the name, then prefixes, short ones first."""
         for kind in (Kind.CHANNEL, Kind.NAME):
-            found = self._tables[kind].get(channel)
+            found = self.tables[kind].get(channel)
             if found is not None:
                 yield (kind, channel), found
-        prefixes = self._tables[Kind.PREFIX]
+        prefixes = self.tables[Kind.PREFIX]
         for length in self._lengths:
             if length > len(channel):
                 break
@@ -97,7 +97,7 @@ class TopicTable(Generic[T]):
         """Some of what is kept, channels first."""
         left = count
         for kind in Kind:
-            table = self._tables[kind]
+            table = self.tables[kind]
             for name, what in islice(table.items(), max(left, 0)):
                 yield (kind, name), what
             left -= len(table)

@@ -36,7 +36,7 @@ from disque.server.config import PIDFILE_DEFAULT
 from disque.server.dialect import Door
 from disque.server.entropy import Entropy
 from disque.server.eventlog import EventLog
-from disque.server.heap import keep_large_apart
+from disque.server.heap import give_back, keep_large_apart
 from disque.server.info import Figures
 from disque.server.loop import NullLog, Turns
 from disque.server.page import Page, open_port
@@ -218,6 +218,7 @@ class Server:
             shell.broker.meet(node.host, node.bus_port, is_sticky=True)
         shell.nursery.start_soon(self.turns.run)
         shell.nursery.start_soon(self.persistence.run)
+        shell.nursery.start_soon(give_back, self.turns)
         self._tell_start()
         "".encode("idna")  # host names need this codec, and loading it needs a free descriptor
         keep_large_apart()

@@ -1,11 +1,25 @@
-"""Heap: what the C library does with large blocks. A node may hold a gigabyte of replies once, and never again."""
+"""Heap: what Python and the C library keep of memory that was freed. A node may hold a gigabyte once, and never again.
+
+Small objects lie in arenas of a MiB, and an arena goes back to the system when nothing is left in it: one object that
+stays, or that Python only keeps for the next of its kind, holds all of it.
+"""
 
 from __future__ import annotations
 
 import ctypes
+import gc
+from typing import TYPE_CHECKING
+
+import trio
+
+if TYPE_CHECKING:
+    from disque.server.loop import Turns
 
 LARGE_BYTES = 64 << 10
 _M_MMAP_THRESHOLD = -3  # malloc.h
+
+LOOK_S = 1.0
+FALL_MIN_BYTES = 8 << 20
 
 
 def keep_large_apart() -> bool:
@@ -18,3 +32,50 @@ def keep_large_apart() -> bool:
         return bool(ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, LARGE_BYTES))
     except (OSError, AttributeError):
         return False
+
+
+class Tide:
+    """Accounted memory, looked at now and then: has much of it gone, and does it stay so?"""
+
+    def __init__(self) -> None:
+        self._high = 0  # the most since much had gone
+        self._last = 0
+
+    def is_out(self, used_bytes: int) -> bool:
+        """True once after a fall of a quarter, when it has come to its end."""
+        fall, self._last = self._last - used_bytes, used_bytes
+        self._high = max(self._high, used_bytes)
+        if fall > FALL_MIN_BYTES // 8 or self._high - used_bytes < max(
+            FALL_MIN_BYTES, self._high // 4
+        ):
+            return False
+        self._high = used_bytes
+        return True
+
+
+async def give_back(turns: Turns) -> None:
+    """For ever: when much has gone, let the system have its memory."""
+    tide = Tide()
+    while True:
+        await trio.sleep(LOOK_S)
+        if tide.is_out(turns.broker.engine.statistics().used_memory):
+            turns.broker.engine.shrink()
+            clear_free_lists()
+            return_free_blocks()
+
+
+def clear_free_lists() -> None:
+    """Free what Python keeps of each kind of object for the next one.
+
+    Only a full look of the collector of garbage does so; told that all there is is old, it has nothing to look at.
+    """
+    gc.freeze()
+    gc.collect()
+
+
+def return_free_blocks() -> None:
+    """Let the C library give pages back that have nothing in them, wherever they lie."""
+    try:
+        ctypes.CDLL(None).malloc_trim(0)
+    except (OSError, AttributeError):
+        return

@@ -6,10 +6,20 @@ import subprocess
 import sys
 
 import pytest
+import trio
 
 from cluster import link
+from disque.core.delivery import free, queue_of
 from disque.server import clients
-from disque.server.heap import LARGE_BYTES
+from disque.server.heap import (
+    FALL_MIN_BYTES,
+    LARGE_BYTES,
+    LOOK_S,
+    Tide,
+    clear_free_lists,
+    give_back,
+)
+from tests.unit.server.world import running
 
 PROGRAM = """
 from disque.server.heap import keep_large_apart
@@ -42,3 +52,44 @@ def test_large_blocks_go_back_to_the_system_below_others_that_stay() -> None:
 @pytest.mark.parametrize("size", [clients.READ_BYTES, link.READ_BYTES])
 def test_what_is_read_at_once_fits_into_a_block_of_the_heap(size: int) -> None:
     assert sys.getsizeof(bytes(size)) < LARGE_BYTES
+
+
+def test_it_is_low_tide_when_a_quarter_has_gone_and_no_more_goes() -> None:
+    tide = Tide()
+    most, least = 400 << 20, 300 << 20
+    assert [tide.is_out(used) for used in (most, most, most - (50 << 20))] == [False] * 3
+    assert not tide.is_out(least)  # it falls
+    assert tide.is_out(least)
+    assert not tide.is_out(least)
+    assert not tide.is_out(1 << 20)
+    assert tide.is_out(1 << 20)
+
+
+def test_little_is_no_tide() -> None:
+    tide = Tide()
+    assert not any(
+        tide.is_out(used) for used in (1 << 20, FALL_MIN_BYTES, 1 << 20, 1 << 20, 1 << 20)
+    )
+
+
+def test_what_python_keeps_for_later_is_freed() -> None:
+    kept = [(number, number, number) for number in range(5_000)]
+    del kept
+    before = sys.getallocatedblocks()
+    clear_free_lists()
+    assert sys.getallocatedblocks() < before - 1_000
+
+
+async def test_when_much_has_gone_tables_get_small(autojump_clock: object) -> None:
+    async with running() as world:
+        engine = world.broker.engine
+        queues = engine.state.queues
+        for number in range(30_000):
+            queue_of(engine.state, b"name-%d" % number)
+        for queue in list(queues.values()):
+            free(engine.state, queue)
+        world.nursery.start_soon(give_back, world.turns)
+        for body_bytes in (100 << 20, 0):
+            engine.state.body_bytes = body_bytes
+            await trio.sleep(2.5 * LOOK_S)
+        assert sys.getsizeof(queues) < 1_000
