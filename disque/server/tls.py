@@ -30,25 +30,76 @@ if TYPE_CHECKING:
 HANDSHAKE_S = 10.0
 HANDSHAKES_MAX = 500  # at a time; the oldest go, of those from where most come
 RECORD_BYTES = 16 << 10  # what a record of TLS holds at most
-RECORDS_A_READ = 256  # decrypted before others have their turn: one may hold a single byte
+HEAD_BYTES = 5  # of a record; the last two are the size of what follows
+OWN_WORDS_BYTES_MAX = 64 << 10  # of answers to TLS' own messages that aren't taken
 SENT_AT_ONCE_BYTES = 1 << 20  # encrypted before others have their turn
 _DATES = (9, 10)  # OpenSSL's verify codes: not yet valid, expired
 _VERIFY = {"yes": ssl.CERT_REQUIRED, "optional": ssl.CERT_OPTIONAL, "no": ssl.CERT_NONE}
 
 
-class TlsSocket(ssl.SSLSocket):
-    """A non-blocking socket under TLS; BlockingIOError where the plain one would raise it."""
+class TlsSocket(socket.socket):
+    """A non-blocking socket under TLS; BlockingIOError where the plain one would raise it.
 
-    def send(self, data: Any, flags: int = 0) -> int:
-        """Bytes that were taken: OpenSSL takes all that it is given, or says that it took nothing."""
-        view = memoryview(data)[:SENT_AT_ONCE_BYTES]
-        sent = 0
+    OpenSSL never reads the socket itself: as long as nothing but messages to itself came, it wouldn't return.
+    """
+
+    def __init__(self, sock: socket.socket, context: ssl.SSLContext) -> None:
+        """Take a socket over that was accepted; then comes `shake`."""
+        super().__init__(sock.family, sock.type, sock.proto, fileno=sock.detach())
+        self.setblocking(False)
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._object = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._record = b""  # of the handshake, what has come of it
+        self._unsent = b""  # of what OpenSSL says
+        self._owed = 0  # bytes in there that `send` hasn't counted
+        self._is_shut = False
+
+    def shake(self) -> bool:
+        """Go on with the handshake as far as may be; True once it is over, but for what is unsent. OSError.
+
+        Nothing behind it is read: nobody would look at that before more comes.
+        """
+        with contextlib.suppress(BlockingIOError):
+            data = super().recv(_rest_of(self._record))
+            self._record += data
+            if not _rest_of(self._record):
+                self._record = b""
+            self._feed(data)
         try:
-            while sent < len(view):
-                sent += super().send(view[sent : sent + RECORD_BYTES], flags)
-        except (ssl.SSLWantWriteError, ssl.SSLWantReadError):
-            if not sent:
-                raise BlockingIOError from None
+            self._object.do_handshake()
+        except ssl.SSLWantReadError:
+            return False
+        finally:
+            self.flush()
+        return True
+
+    def flush(self) -> bool:
+        """Send what OpenSSL has said; True if nothing of it is left."""
+        if self._outgoing.pending:
+            self._unsent += self._outgoing.read()
+        while self._unsent:
+            try:
+                count = super().send(self._unsent)
+            except BlockingIOError:
+                return False
+            self._unsent = self._unsent[count:]
+        return True
+
+    def send(self, data: Any, flags: int = 0) -> int:  # noqa: ARG002 - there are none
+        """Bytes that were taken; a record that left in part isn't: it is said again, and is the same one."""
+        view = memoryview(data)[:SENT_AT_ONCE_BYTES]
+        if not self.flush():
+            raise BlockingIOError
+        sent, self._owed = self._owed, 0
+        while sent < len(view):
+            record = view[sent : sent + RECORD_BYTES]
+            self._object.write(record)
+            if not self.flush():
+                self._owed = len(record)
+                break
+            sent += len(record)
+        if not sent:
+            raise BlockingIOError
         return sent
 
     def recv(self, buflen: int = RECORD_BYTES, flags: int = 0) -> bytes:
@@ -56,29 +107,67 @@ class TlsSocket(ssl.SSLSocket):
 
         After `shutdown` it is what comes on the wire, for whoever throws it away.
         """
+        if self._is_shut:
+            return super().recv(buflen, flags)
         parts: list[bytes] = []
         size = 0
-        while (size < buflen and len(parts) < RECORDS_A_READ) or self.pending():
+        while size < buflen:
             try:
-                part = super().recv(max(buflen - size, RECORD_BYTES), flags)
-            except (ssl.SSLWantReadError, ssl.SSLWantWriteError, BlockingIOError):
+                data = super().recv(RECORD_BYTES)
+            except BlockingIOError:
                 break
-            if not part:
+            self._feed(data)
+            part, has_ended = self._decrypt()
+            parts.append(part)
+            size += len(part)
+            if has_ended:
                 # TLS may have ended without TCP: the selector is to see it, too
                 with contextlib.suppress(OSError):
                     socket.socket.shutdown(self, socket.SHUT_RD)
                 return b"".join(parts)
-            parts.append(part)
-            size += len(part)
-        if not parts:
+            if 2 * len(part) < len(data):
+                break  # very small records, or none of data: others have their turn
+        if not size:
             raise BlockingIOError
         return b"".join(parts)
 
     def shutdown(self, how: int) -> None:
         """Say that no more comes, in TLS and in TCP."""
         with contextlib.suppress(OSError, ValueError):
-            self.unwrap()
+            self._object.unwrap()
+        with contextlib.suppress(OSError):
+            self.flush()
+        self._is_shut = True
         super().shutdown(how)
+
+    def _feed(self, data: bytes) -> None:
+        if data:
+            self._incoming.write(data)
+        else:
+            self._incoming.write_eof()
+
+    def _decrypt(self) -> tuple[bytes, bool]:
+        """All that has come whole, and whether that was the last of it."""
+        parts: list[bytes] = []
+        try:
+            while part := self._object.read(RECORD_BYTES):
+                parts.append(part)
+        except ssl.SSLWantReadError:
+            return b"".join(parts), False
+        except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
+            pass
+        finally:
+            if not self.flush() and len(self._unsent) > OWN_WORDS_BYTES_MAX:
+                raise ConnectionAbortedError("it asks for answers of TLS, and reads none")
+        return b"".join(parts), True
+
+
+def _rest_of(record: bytes) -> int:
+    """Bytes of a record of TLS that are still to come, of its head first."""
+    size = HEAD_BYTES
+    if len(record) >= HEAD_BYTES:
+        size += int.from_bytes(record[HEAD_BYTES - 2 : HEAD_BYTES], "big")
+    return size - len(record)
 
 
 @attrs.frozen
@@ -112,7 +201,6 @@ def make_contexts(config: Config) -> Contexts | None:
         raise ConfigError("tls-cluster needs tls-ca-cert-file, which signs the nodes' certificates")
     verify = _VERIFY[config.tls_auth_clients] if config.tls_ca_cert_file else ssl.CERT_NONE
     clients = _context(config, ssl.PROTOCOL_TLS_SERVER, verify)
-    clients.sslsocket_class = TlsSocket
     peers = None
     if config.tls_cluster:
         peers = (
@@ -204,13 +292,10 @@ class Handshakes:
         """The same connection under TLS; None, and closed, if the other side can't or may not do that."""
         assert self.context is not None, "no port speaks TLS"
         try:
-            secured = self.context().wrap_socket(
-                sock, server_side=True, do_handshake_on_connect=False
-            )
+            secured = TlsSocket(sock, self.context())
         except OSError:  # it has gone already
             sock.close()
             return None
-        assert isinstance(secured, TlsSocket)
         while len(self._under_way) >= HANDSHAKES_MAX:
             comers = [(each, place) for each, (_, place) in self._under_way.items()]
             self._under_way.pop(oldest_of_most(comers))[0].cancel()
@@ -230,12 +315,11 @@ class Handshakes:
         return None
 
     async def _shake(self, secured: TlsSocket) -> None:
-        while True:
-            try:
-                async with self._step:
-                    secured.do_handshake()
-                return
-            except ssl.SSLWantReadError:
-                await trio.lowlevel.wait_readable(secured)
-            except ssl.SSLWantWriteError:
+        is_over = False
+        while not is_over:
+            async with self._step:
+                is_over = secured.shake()
+            while not secured.flush():
                 await trio.lowlevel.wait_writable(secured)
+            if not is_over:
+                await trio.lowlevel.wait_readable(secured)
