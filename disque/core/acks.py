@@ -8,6 +8,7 @@ from cluster.nodeid import NodeId
 from disque.core import commands as cmd
 from disque.core import messages as msg
 from disque.core import outcomes
+from disque.core.arrivals import thaw
 from disque.core.copies import (
     answer_unknown,
     id_expiry,
@@ -16,7 +17,7 @@ from disque.core.copies import (
     others,
     set_ack,
 )
-from disque.core.delivery import REMOVED_TEXT, drop, end_wait, free, is_unused, thaw
+from disque.core.delivery import REMOVED_TEXT, drop, end_wait, free, is_unused
 from disque.core.ending import (
     bury,
     collect,

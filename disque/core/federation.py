@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from cluster.nodeid import NodeId
 from disque.core import messages as msg
+from disque.core.arrivals import store_copy
 from disque.core.chores import for_each
 from disque.core.copies import (
     absorb,
@@ -31,7 +32,6 @@ from disque.core.delivery import (
     obey_lease,
     queue_of,
     start,
-    store_copy,
 )
 from disque.core.job import Event, Job, JobState
 from disque.core.jobqueue import Exchange, JobQueue

@@ -8,6 +8,7 @@ from __future__ import annotations
 from cluster.nodeid import NodeId
 from disque.core import commands as cmd
 from disque.core import messages as msg
+from disque.core.arrivals import store_copy
 from disque.core.chores import for_each
 from disque.core.copies import (
     absorb,
@@ -30,7 +31,6 @@ from disque.core.delivery import (
     is_paused_in,
     obey_lease,
     start,
-    store_copy,
 )
 from disque.core.ending import fail_add
 from disque.core.external import NO_OWN_COPY, add_once, hand_over, move_in_doubt, reason_of

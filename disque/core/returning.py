@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from cluster.nodeid import NodeId
 from cluster.view import ClusterView
 from disque.core import messages as msg
+from disque.core.arrivals import thaw
 from disque.core.copies import add_holders, facts_of, remove, take_out
-from disque.core.delivery import REMOVED_TEXT, end_wait, thaw
+from disque.core.delivery import REMOVED_TEXT, end_wait
 from disque.core.ending import record_end
 from disque.core.inquiries import members, open_inquiry
 from disque.core.job import Event, Job, JobState, Role

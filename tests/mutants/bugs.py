@@ -20,6 +20,7 @@ from cluster.peer import Peer as ClusterPeer
 from disque.broker import Broker
 from disque.core import (
     acks,
+    arrivals,
     asking,
     copies,
     delivery,
@@ -300,7 +301,7 @@ def two_letters(state: State, job: Job, reason: int) -> None:
 # Copies
 
 
-_store_copy = delivery.store_copy
+_store_copy = arrivals.store_copy
 
 
 def ttl_starts_again(state: State, message: msg.ReplJob | msg.YourJobs, *, ask_at: int) -> Job:
@@ -424,7 +425,7 @@ def no_quarantine(state: State, view: Any) -> Iterator[None]:
     """A node that was forgotten comes back, and all of its jobs live again at once."""
     yield from _come_back(state, view)
     for id_ in list(state.quarantine):
-        delivery.thaw(state, id_)
+        arrivals.thaw(state, id_)
 
 
 _come_back = returning.come_back

@@ -292,7 +292,7 @@ _ENDS: Mapping[str, Bug] = {
     ),
     "ttl-starts-again": Bug(
         "a copy that arrives has a whole TTL before it",
-        (_core("delivery.store_copy", bugs.ttl_starts_again),),
+        (_core("arrivals.store_copy", bugs.ttl_starts_again),),
         ("S11",),
     ),
     "never-expires": Bug(
