@@ -15,6 +15,8 @@ import attrs
 from jepsen.history import OK
 
 Dice = random.Random
+QUEUE = "jx"
+DEMANDS: Mapping[str, int] = {"deliveries_in_faults": 100, "acks_elsewhere": 20}
 
 
 @attrs.frozen
@@ -68,36 +70,12 @@ class Planned:
     after_s: float = 0.0
 
 
-class Workload(Protocol):
-    """One object a run. `queues` are what the drain asks for, `flags` are more flags for every server, `demands` the
-    least counts without which a run is vacuous (see checkers.stats).
-    """
-
-    name: str
-    queues: tuple[str, ...]
-    flags: tuple[str, ...]
-    demands: Mapping[str, int]
-
-    @property
-    def retry_max_s(self) -> int:
-        """The longest RETRY in use."""
-        ...
-
-    def next(self, dice: Dice, view: View) -> Intent:
-        """The operation that a free worker should carry out."""
-        ...
-
-    def heard(self, dice: Dice, view: View, intent: Intent, done: Completed) -> list[Planned]:
-        """What follows from a completion, such as the ack of a delivery."""
-        ...
-
-
 @attrs.define(eq=False)
 class Adder:
     """Makes the values of adds; `v` is never used twice. Counts what is out, so that a backlog stays bounded."""
 
     params: Params
-    queue: str = "jx"
+    queue: str = QUEUE
     replicates: tuple[int, ...] = (1, 2, 2, 3)
     retries_s: tuple[int, ...] = (1, 2, 3)
     last_v: int = attrs.field(default=-1, init=False)
@@ -129,6 +107,33 @@ class Adder:
         return self.params.retry_s if self.params.retry_s >= 0 else max(self.retries_s)
 
 
+class Workload(Protocol):
+    """One object a run. `queues` are what the drain asks for, `flags` are more flags for every server, `demands` the
+    least counts without which a run is vacuous (see checkers.stats). What is said here holds where a workload says
+    nothing else.
+    """
+
+    params: Params
+    adder: Adder
+    name: str
+    queues: tuple[str, ...] = (QUEUE,)
+    flags: tuple[str, ...] = ()
+    demands: Mapping[str, int] = DEMANDS
+
+    @property
+    def retry_max_s(self) -> int:
+        """The longest RETRY in use."""
+        return self.adder.retry_max_s
+
+    def next(self, dice: Dice, view: View) -> Intent:
+        """The operation that a free worker should carry out."""
+        ...
+
+    def heard(self, dice: Dice, view: View, intent: Intent, done: Completed) -> list[Planned]:
+        """What follows from a completion, such as the ack of a delivery."""
+        ...
+
+
 def get(
     dice: Dice, view: View, queues: tuple[str, ...], *, count_max: int = 4, timeout_ms: int = 200
 ) -> Intent:
@@ -148,3 +153,9 @@ def elsewhere(dice: Dice, nodes: tuple[str, ...], node: str) -> str:
     """Another node than this one, if there is another."""
     others = [each for each in nodes if each != node]
     return dice.choice(others) if others else node
+
+
+def ack_node(dice: Dice, params: Params, intent: Intent, share: float) -> str:
+    """Where to ack what `intent` got: with the probability `share` at another node."""
+    is_elsewhere = dice.random() < share
+    return elsewhere(dice, params.nodes, intent.node) if is_elsewhere else intent.node

@@ -12,8 +12,20 @@ from collections.abc import Mapping
 import attrs
 
 from jepsen.history import OK
-from jepsen.workloads.base import Adder, Completed, Dice, Intent, Params, Planned, View, get, order
-from jepsen.workloads.queues import DEMANDS, QUEUE, ack_node
+from jepsen.workloads.base import (
+    QUEUE,
+    Adder,
+    Completed,
+    Dice,
+    Intent,
+    Params,
+    Planned,
+    View,
+    Workload,
+    ack_node,
+    get,
+    order,
+)
 
 DEAD = "jx-dead"
 REMEMBERED_MAX = 500
@@ -21,15 +33,12 @@ PURGE_EVERY_S = 8.0
 
 
 @attrs.define(eq=False)
-class DelayTtl:
+class DelayTtl(Workload):
     """DELAY 0-4 s, and a TTL that runs out on some before anybody asks."""
 
     params: Params
     adder: Adder
     name: str = "delay-ttl"
-    flags: tuple[str, ...] = ()
-    demands: Mapping[str, int] = attrs.Factory(lambda: DEMANDS)
-    queues: tuple[str, ...] = (QUEUE,)
 
     @property
     def retry_max_s(self) -> int:
@@ -52,7 +61,7 @@ class DelayTtl:
 
 
 @attrs.define(eq=False)
-class PurgeCancel:
+class PurgeCancel(Workload):
     """Beside a queue's traffic: CANCELJOB of known ids, DELJOB, and a QPURGE of a queue of its own now and then.
 
     Few ask for that one, and purges are far apart: jobs have to lie there long enough to be met by a purge for sure.
@@ -61,18 +70,11 @@ class PurgeCancel:
     params: Params
     adder: Adder
     name: str = "purge-cancel"
-    flags: tuple[str, ...] = ()
-    demands: Mapping[str, int] = attrs.Factory(lambda: DEMANDS)
     queues: tuple[str, ...] = (QUEUE, "jx-purged")
     _known: deque[Mapping[str, object]] = attrs.field(
         factory=lambda: deque(maxlen=REMEMBERED_MAX), init=False
     )
     _purge_at_s: float = attrs.field(default=PURGE_EVERY_S, init=False)
-
-    @property
-    def retry_max_s(self) -> int:
-        """The longest RETRY in use."""
-        return self.adder.retry_max_s
 
     def next(self, dice: Dice, view: View) -> Intent:
         """An add to one of two queues, a get, a cancel, a purge."""
@@ -98,20 +100,13 @@ class PurgeCancel:
 
 
 @attrs.define(eq=False)
-class DeadLetter:
+class DeadLetter(Workload):
     """Delivery limits of 1-3; half of the deliveries are nacked or left, so that letters die, are read, and revived."""
 
     params: Params
     adder: Adder
     name: str = "dead-letter"
-    flags: tuple[str, ...] = ()
-    demands: Mapping[str, int] = attrs.Factory(lambda: DEMANDS)
     queues: tuple[str, ...] = (QUEUE, DEAD)
-
-    @property
-    def retry_max_s(self) -> int:
-        """The longest RETRY in use."""
-        return self.adder.retry_max_s
 
     def next(self, dice: Dice, view: View) -> Intent:
         """An add with a limit, a get from either queue."""

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 import attrs
 
 from jepsen.workloads.base import (
+    QUEUE,
     Adder,
     Completed,
     Dice,
@@ -21,33 +22,23 @@ from jepsen.workloads.base import (
     Params,
     Planned,
     View,
-    elsewhere,
+    Workload,
+    ack_node,
     get,
     order,
 )
 
-QUEUE = "jx"
-DEMANDS: Mapping[str, int] = {"deliveries_in_faults": 100, "acks_elsewhere": 20}
-
 
 @attrs.define(eq=False)
-class Queue:
+class Queue(Workload):
     """See the module. `adds` is the share of adds, `elsewhere` that of acks at another node, `forgotten` of none."""
 
     params: Params
     adder: Adder
     name: str = "queue"
-    flags: tuple[str, ...] = ()
-    demands: Mapping[str, int] = attrs.Factory(lambda: DEMANDS)
     adds: float = 0.45
     elsewhere: float = 0.2
     forgotten: float = 0.02
-    queues: tuple[str, ...] = (QUEUE,)
-
-    @property
-    def retry_max_s(self) -> int:
-        """The longest RETRY in use."""
-        return self.adder.retry_max_s
 
     def next(self, dice: Dice, view: View) -> Intent:
         """An add or a get."""
@@ -64,27 +55,14 @@ class Queue:
         ]
 
 
-def ack_node(dice: Dice, params: Params, intent: Intent, share: float) -> str:
-    """Where to ack what `intent` got: with the probability `share` at another node."""
-    is_elsewhere = dice.random() < share
-    return elsewhere(dice, params.nodes, intent.node) if is_elsewhere else intent.node
-
-
 @attrs.define(eq=False)
-class Federation:
+class Federation(Workload):
     """Producers at the first half of the nodes, consumers at the rest: each job has to travel."""
 
     params: Params
     adder: Adder
     name: str = "federation"
-    flags: tuple[str, ...] = ()
     demands: Mapping[str, int] = attrs.Factory(lambda: {"deliveries_in_faults": 100})
-    queues: tuple[str, ...] = (QUEUE,)
-
-    @property
-    def retry_max_s(self) -> int:
-        """The longest RETRY in use."""
-        return self.adder.retry_max_s
 
     def next(self, dice: Dice, view: View) -> Intent:
         """An add at a producer's node, a get elsewhere."""
@@ -99,20 +77,13 @@ class Federation:
 
 
 @attrs.define(eq=False)
-class AsyncFastack:
+class AsyncFastack(Workload):
     """ASYNC adds and FASTACKs: weaker promises, so fewer rules hold; nothing may crash, leak or appear from nowhere."""
 
     params: Params
     adder: Adder
     name: str = "async-fastack"
-    flags: tuple[str, ...] = ()
     demands: Mapping[str, int] = attrs.Factory(lambda: {"deliveries_in_faults": 100})
-    queues: tuple[str, ...] = (QUEUE,)
-
-    @property
-    def retry_max_s(self) -> int:
-        """The longest RETRY in use."""
-        return self.adder.retry_max_s
 
     def next(self, dice: Dice, view: View) -> Intent:
         """An add, mostly ASYNC, or a get."""
@@ -129,7 +100,7 @@ class AsyncFastack:
 
 
 @attrs.define(eq=False)
-class BigMem:
+class BigMem(Workload):
     """Bodies of some 20 KB against a small `maxmemory`, in waves: producers fill it up, then consumers empty it."""
 
     params: Params
@@ -137,13 +108,7 @@ class BigMem:
     name: str = "bigmem"
     flags: tuple[str, ...] = ("--maxmemory", "4000000")
     demands: Mapping[str, int] = attrs.Factory(lambda: {"refused_full": 1, "acks_elsewhere": 20})
-    queues: tuple[str, ...] = (QUEUE,)
     wave_s: float = 12.0
-
-    @property
-    def retry_max_s(self) -> int:
-        """The longest RETRY in use."""
-        return self.adder.retry_max_s
 
     def next(self, dice: Dice, view: View) -> Intent:
         """Mostly adds in the first half of a wave, mostly gets in the second."""
@@ -159,23 +124,17 @@ class BigMem:
 
 
 @attrs.define(eq=False)
-class Fifo:
+class Fifo(Workload):
     """Each node has a queue of its own, added to and asked for there alone: jobs stay there, in their order."""
 
     params: Params
     adder: Adder
     name: str = "fifo"
-    flags: tuple[str, ...] = ()
     demands: Mapping[str, int] = attrs.Factory(lambda: {"judged_in_order": 200})
     queues: tuple[str, ...] = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self.queues = tuple(f"{QUEUE}-{node}" for node in self.params.nodes)
-
-    @property
-    def retry_max_s(self) -> int:
-        """The longest RETRY in use."""
-        return self.adder.retry_max_s
 
     def next(self, dice: Dice, view: View) -> Intent:
         """As many adds as gets can take, so that the queue is mostly neither long nor empty."""
@@ -190,20 +149,13 @@ class Fifo:
 
 
 @attrs.define(eq=False)
-class Replication:
+class Replication(Workload):
     """Adds without consumers: the snapshots of all nodes show who holds what; the drain gets everything at the end."""
 
     params: Params
     adder: Adder
     name: str = "replication"
-    flags: tuple[str, ...] = ()
     demands: Mapping[str, int] = attrs.Factory(lambda: {"copies_counted": 50})
-    queues: tuple[str, ...] = (QUEUE,)
-
-    @property
-    def retry_max_s(self) -> int:
-        """The longest RETRY in use."""
-        return self.adder.retry_max_s
 
     def next(self, dice: Dice, view: View) -> Intent:
         """Always an add."""

@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import attrs
 
 from jepsen.workloads.base import (
@@ -17,25 +15,23 @@ from jepsen.workloads.base import (
     Params,
     Planned,
     View,
+    Workload,
+    ack_node,
     elsewhere,
     get,
     order,
 )
-from jepsen.workloads.queues import DEMANDS, QUEUE, ack_node
 
 ID_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 
 
 @attrs.define(eq=False)
-class AtMostOnce:
+class AtMostOnce(Workload):
     """RETRY 0 REPLICATE 1: each job is delivered once or never."""
 
     params: Params
     adder: Adder
     name: str = "at-most-once"
-    flags: tuple[str, ...] = ()
-    demands: Mapping[str, int] = attrs.Factory(lambda: DEMANDS)
-    queues: tuple[str, ...] = (QUEUE,)
     retry_max_s: int = 1
 
     def next(self, dice: Dice, view: View) -> Intent:
@@ -52,20 +48,12 @@ class AtMostOnce:
 
 
 @attrs.define(eq=False)
-class AckRace:
+class AckRace(Workload):
     """Acks at another node, at two nodes at once, twice, late, and of ids that nobody has."""
 
     params: Params
     adder: Adder
     name: str = "ack-race"
-    flags: tuple[str, ...] = ()
-    demands: Mapping[str, int] = attrs.Factory(lambda: DEMANDS)
-    queues: tuple[str, ...] = (QUEUE,)
-
-    @property
-    def retry_max_s(self) -> int:
-        """The longest RETRY in use."""
-        return self.adder.retry_max_s
 
     def next(self, dice: Dice, view: View) -> Intent:
         """An add, a get, or at times an ack out of the blue."""
@@ -97,20 +85,12 @@ class AckRace:
 
 
 @attrs.define(eq=False)
-class NackWorking:
+class NackWorking(Workload):
     """Deliveries are nacked (at once or with a delay), postponed by WORKING and acked later, or acked."""
 
     params: Params
     adder: Adder
     name: str = "nack-working"
-    flags: tuple[str, ...] = ()
-    demands: Mapping[str, int] = attrs.Factory(lambda: DEMANDS)
-    queues: tuple[str, ...] = (QUEUE,)
-
-    @property
-    def retry_max_s(self) -> int:
-        """The longest RETRY in use."""
-        return self.adder.retry_max_s
 
     def next(self, dice: Dice, view: View) -> Intent:
         """An add or a get of one."""
