@@ -125,6 +125,13 @@ def test_directives_that_pages_name_exist() -> None:
     assert [pair for pair in sorted(named) if pair[1] not in DIRECTIVES] == []
 
 
+def test_every_alert_is_explained() -> None:
+    alerts = re.findall(r"- alert: (\w+)", (DOCS / "monitoring.md").read_text())
+    assert alerts
+    explained = (DOCS / "incidents.md").read_text()
+    assert [alert for alert in alerts if f"`{alert}`" not in explained] == []
+
+
 def table_names(page: str, title: str) -> list[str]:
     """What stands in backquotes in the first column of the table with this title."""
     rows = re.search(rf"^\| {title} \|.*\n\| ---.*\n((?:\|.*\n)+)", (DOCS / page).read_text(), re.M)
