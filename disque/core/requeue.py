@@ -88,7 +88,9 @@ def _ask(state: State, job: Job) -> None:
         return
     limits = state.limits
     step = min(max(job.retry_ms // 20, limits.rank_step_min_ms), limits.rank_step_max_ms)
-    turn = due_at(job) + rank(state, job.id, others(state, job)) * step
+    turn = due_at(job)
+    if turn != job.not_before:  # else DELAY ends at its origin: the others are due a RETRY later
+        turn += rank(state, job.id, others(state, job)) * step
     if state.now_ms < turn:
         wake(state, job, min(turn, job.expires_at))
         return
