@@ -565,11 +565,15 @@ class Clients:
                     await trio.lowlevel.checkpoint()
             self._figures.sample(now_ms, self.sent_bytes())
             held_bytes = self.crowd.held_bytes(weights) + self._link_bytes()
-            self.turns.broker.engine.set_shell_bytes(held_bytes)
+            self.turns.broker.engine.set_shell_bytes(held_bytes + self.crowd.own_bytes)
 
     def buffered_bytes(self) -> int:
         """Bytes that connections hold: input that hasn't run, output that isn't sent; those of peers, too."""
         return self._link_bytes() + self.crowd.held_bytes(map(weight_of, self.by_id.values()))
+
+    def used_bytes(self) -> int:
+        """The same, and what connections cost that hold nothing."""
+        return self.buffered_bytes() + self.crowd.own_bytes
 
     def _link_bytes(self) -> int:
         return 0 if self.turns.bus is None else self.turns.bus.held_bytes

@@ -16,6 +16,7 @@ from disque.resp.decoder import BULK_BYTES_MAX, MULTIBULK_COUNT_MAX, Decoder
 from disque.server.acl import DEFAULT
 from disque.server.connection import OPEN_ADDS_MAX, OUT_CAP_BYTES
 from disque.server.shelf import Shelf
+from disque.server.tls import TlsSocket
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 
 STRANGER_BULK_BYTES_MAX = 16 << 10  # an argument before the password was given; Redis'
 STRANGER_ARGUMENTS_MAX = 16
+# Of a connection that holds nothing, its task included; measured as the growth of RSS
+CONNECTION_BYTES = 9_000
+TLS_BYTES = 14_000  # on top of that
 
 DENIED = (
     "disque-broker runs in protected mode because no requirepass is set: only clients on the same "
@@ -45,6 +49,10 @@ def weight_of(client: Client) -> Weight:
     """What a connection costs alone, what it keeps that lies on the shelf, and who it is."""
     shelved_bytes = client.shelved_bytes
     return client.held_bytes - shelved_bytes, shelved_bytes, client.id
+
+
+def _own_bytes(client: Client) -> int:
+    return CONNECTION_BYTES + (TLS_BYTES if isinstance(client.sock, TlsSocket) else 0)
 
 
 @attrs.define
@@ -90,6 +98,7 @@ class Crowd:
         self._strangers_of: Counter[str] = Counter()  # by place
         self._of_address: Counter[str] = Counter()
         self._count = 0
+        self.own_bytes = 0  # what all connections cost that hold nothing
         self.shelf = Shelf()
 
     def objection(self, host: str, *, is_local: bool, is_tls: bool) -> tuple[str, str] | None:
@@ -117,6 +126,7 @@ class Crowd:
     def add(self, client: Client, now_ms: int, *, is_own: bool = False) -> None:
         """One more is served; is_own: it is the node's, and needs no password."""
         self._count += 1
+        self.own_bytes += _own_bytes(client)
         self._of_address[place_of(client.host)] += 1
         client.shelf = self.shelf
         self.limit(client)
@@ -128,6 +138,7 @@ class Crowd:
     def forget(self, client: Client) -> None:
         """One that was added is served no longer."""
         self._count -= 1
+        self.own_bytes -= _own_bytes(client)
         self._known(client)
         place = place_of(client.host)
         self._of_address[place] -= 1

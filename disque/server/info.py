@@ -201,7 +201,7 @@ def _clients(shell: Shell) -> list[Field]:
 
 def _memory(shell: Shell) -> list[Field]:
     engine = shell.broker.engine
-    engine.set_shell_bytes(shell.clients.buffered_bytes())
+    engine.set_shell_bytes(shell.clients.used_bytes())
     used = engine.statistics().used_memory
     resident = resident_bytes()
     shell.memory_peak_bytes = max(shell.memory_peak_bytes, used)

@@ -23,6 +23,7 @@ from tests.system.nodes import Cluster, Node, free_port
 FILES = 12_000
 PING_MS_MAX = 100.0
 GROWTH_MAX = 1.1
+SETTLE_S = 3.0  # for memory to be given back when no more is freed
 FORGET_S = 150.0  # the minute in a dummy's id, and what it outlives that
 
 Flood = Callable[[Node], AbstractContextManager[object]]
@@ -106,6 +107,7 @@ def watch(cluster: Cluster, name: str, flood: Flood, rounds: int) -> bool:
             time.sleep(1)
         worst = max(worst, pulse.worst_ms)
         floods.wait_base(cluster.nodes, base, within_s=FORGET_S)
+        time.sleep(SETTLE_S)
         sizes.append(floods.resident(first))
     after = floods.used_memory(first)
     peers = first.info("cluster")["cluster_reachable_nodes"]

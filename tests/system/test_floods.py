@@ -72,8 +72,10 @@ def port_of(node: Node, kind: str) -> int:
 
 
 def test_idle_clients(pair: tuple[Node, Node], still_well: Callable[[], None]) -> None:
+    before = floods.used_memory(pair[0])
     with floods.idle_clients(pair[0], 500):
         still_well()
+        assert 4_000_000 < floods.used_memory(pair[0]) - before < 5_000_000  # 9 KB each, really
 
 
 def test_clients_that_never_read_hold_so_much_and_no_more(

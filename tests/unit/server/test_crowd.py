@@ -12,12 +12,16 @@ import trio.testing
 from disque.server import clients
 from disque.server.clients import CRON_S
 from disque.server.connection import Client
-from disque.server.crowd import STRANGER_ARGUMENTS_MAX, STRANGER_BULK_BYTES_MAX
+from disque.server.crowd import (
+    CONNECTION_BYTES,
+    STRANGER_ARGUMENTS_MAX,
+    STRANGER_BULK_BYTES_MAX,
+)
 from disque.server.eventlog import EventLog
 from disque.server.stomp import Stomp
 from tests.unit.server.test_clients import copies_never_come
 from tests.unit.server.test_stomp import Wire
-from tests.unit.server.world import World, running
+from tests.unit.server.world import SOON_S, World, running
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -213,6 +217,20 @@ async def test_who_sets_a_password_does_not_make_room_for_others(
             said += await setter.read_line()
         assert said.count(b"+OK\r\n") >= 2
         assert world.clients._figures.strangers_dropped == 4 + elsewhere - 1
+
+
+async def test_each_connection_is_charged_as_long_as_it_is_there() -> None:
+    async with running() as world:
+        peers = [world.connect() for _ in range(3)]
+        for each in peers:
+            await each.ask(b"PING\r\n", b"+PONG\r\n")
+        assert world.clients.used_bytes() == 3 * CONNECTION_BYTES
+        assert world.clients.buffered_bytes() == 0
+        for each in peers:
+            each.stream.socket.close()
+        with trio.fail_after(SOON_S):
+            while world.clients.used_bytes():
+                await trio.sleep(0.01)
 
 
 async def test_who_holds_most_goes_when_all_hold_too_much() -> None:
