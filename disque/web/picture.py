@@ -6,6 +6,7 @@ a silent one is left out, and every sum says over how many nodes it goes.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import attrs
@@ -13,10 +14,11 @@ import attrs
 from disque.web.replies import Failure
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from disque.web.replies import Reply
 
+_NUMBER = re.compile(r"-?[0-9]{1,19}")
 _PAUSES = ("none", "in", "out", "all")  # as flags: 1 in, 2 out
 
 
@@ -52,8 +54,7 @@ class Sample:
 
     def number(self, name: str) -> int:
         """A field of INFO or CLUSTER INFO as a number, 0 if it isn't there."""
-        text = self.info.get(name) or self.cluster.get(name) or "0"
-        return int(text) if text.lstrip("-").isdigit() else 0
+        return number_in(self.info.get(name) or self.cluster.get(name) or "0")
 
 
 @attrs.frozen
@@ -90,6 +91,11 @@ def text_of(reply: Reply) -> str:
     return "" if reply is None else str(reply)
 
 
+def number_in(text: str) -> int:
+    """A number that is spelled as text; 0 for anything else."""
+    return int(text) if _NUMBER.fullmatch(text) else 0
+
+
 def queue_row(reply: Reply) -> QueueRow | None:
     """What QSTAT … GLOBAL or QSCAN … REPLY ALL say of a queue; None if it isn't known there."""
     said = pairs(reply)
@@ -119,6 +125,35 @@ def _count(said: Mapping[str, Reply], name: str) -> int:
 def number_of(reply: Reply) -> int:
     """An integer of the protocol; 0 for anything else."""
     return reply if isinstance(reply, int) else 0
+
+
+def facts(reply: Reply) -> dict[str, Reply]:
+    """What SHOW says of a job, each field of the kind that it has there; empty if nothing is said."""
+    said = pairs(reply)
+    return {name: read(said.get(name)) for name, read in _FACTS.items()} if said else {}
+
+
+def _bytes_of(reply: Reply) -> bytes | None:
+    return reply if isinstance(reply, bytes) else None
+
+
+def _words_of(reply: Reply) -> list[Reply]:
+    return [each for each in reply if isinstance(each, bytes)] if isinstance(reply, list) else []
+
+
+def _maybe_number(reply: Reply) -> int | None:
+    return reply if isinstance(reply, int) else None
+
+
+_FACTS: Mapping[str, Callable[[Reply], Reply]] = {
+    **dict.fromkeys(
+        ("id", "state", "queue", "body", "dead-letter", "reason", "own-queue"), _bytes_of
+    ),
+    **dict.fromkeys(("ctime", "ttl", "delay", "retry", "repl", "priority"), number_of),
+    **dict.fromkeys(("deliveries", "max-deliveries", "nacks", "additional-deliveries"), number_of),
+    **dict.fromkeys(("next-requeue-within", "next-awake-within"), _maybe_number),
+    **dict.fromkeys(("nodes-delivered", "nodes-confirmed", "headers"), _words_of),
+}
 
 
 def links(reply: Reply) -> dict[str, str]:

@@ -11,7 +11,8 @@ from typing import TypeAlias
 import attrs
 
 ELEMENTS_MAX = 1 << 20  # of one reply, in all its arrays
-LINE_BYTES_MAX = 64 << 10  # of a status, an error or a length
+LINE_BYTES_MAX = 64 << 10  # of a status or an error
+DIGITS_MAX = 20  # of a number or a length: 64 bits
 
 
 @attrs.frozen
@@ -90,7 +91,7 @@ class ReplyReader:
         if kind == b"-":
             return Failure(rest.decode("utf-8", "backslashreplace"))
         try:
-            number = int(rest)
+            number = int(rest if len(rest) <= DIGITS_MAX else b"")
         except ValueError:
             raise ReplyFormatError(f"no RESP: {line[:64]!r}") from None
         if kind == b":":

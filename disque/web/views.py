@@ -240,7 +240,8 @@ async def _scan(node: Node, name: bytes, state: str) -> tuple[list[Mapping[str, 
         if trouble is not None:
             raise UnreachableError(trouble)
         cursor, jobs = reply if isinstance(reply, list) and len(reply) == 2 else (b"0", [])
-        found += [picture.pairs(each) for each in jobs] if isinstance(jobs, list) else []
+        told = jobs if isinstance(jobs, list) else []
+        found += [said for each in told if (said := picture.facts(each))]
         if cursor == b"0" or len(found) >= WORK_MAX:
             break
     return found[:WORK_MAX], cursor == b"0" and len(found) <= WORK_MAX
@@ -254,9 +255,9 @@ async def job(watch: Watch, id_: str, form: str) -> Context:
     await watch.look()
     answers = await ask_all(list(watch.members.values()), ("SHOW", id_))
     copies = [
-        (member, picture.pairs(replies[0]))
+        (member, said)
         for member, replies in answers
-        if not isinstance(replies, str) and isinstance(replies[0], list)
+        if not isinstance(replies, str) and (said := picture.facts(replies[0]))
     ]
     known = {member.id for member, _ in copies}
     facts = _best([said for _, said in copies])
@@ -398,7 +399,7 @@ async def dead_letters(watch: Watch, name: bytes | None) -> Context:
         if isinstance(shown, str):
             troubles.append((member, shown))
         else:
-            letters += [(member, facts) for facts in map(picture.pairs, shown) if facts]
+            letters += [(member, facts) for facts in map(picture.facts, shown) if facts]
     watched = await watch.look_at_queue(chosen)
     return {
         **common(watch),

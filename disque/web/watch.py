@@ -30,6 +30,7 @@ HISTORY_MAX = 300  # ticks that are remembered: five minutes
 FIRST_LOOK_S = 1.5  # for all nodes to have been asked once, before a first page shows what there is
 QUEUES_A_CALL = 500
 QUEUES_MAX = 2_000  # queues of a node that are looked at, a tick
+CALLS_MAX = 100  # for the queues of a node, a tick: each looks at ten times as many as it may give
 WATCHED_QUEUES_MAX = 32  # queues whose own history is kept
 DEAD_QUEUE_DEFAULT = b"dead-letters"
 
@@ -296,7 +297,9 @@ async def sample_of(node: Node, id_: str = "") -> Sample:
         raise UnreachableError(f"another node answers there: {picture.text_of(own_id)[:8]}")
     queues: dict[bytes, QueueRow] = {}
     cursor = _add_queues(queues, first)
-    while cursor != "0" and len(queues) < QUEUES_MAX:
+    for _ in range(CALLS_MAX):
+        if cursor == "0" or len(queues) >= QUEUES_MAX:
+            break
         (reply,) = await node.ask(_queue_words(cursor))
         cursor = _add_queues(queues, reply)
     return Sample(
@@ -306,7 +309,7 @@ async def sample_of(node: Node, id_: str = "") -> Sample:
         links=picture.links(nodes),
         queues=queues,
         is_complete=cursor == "0",
-        memory_max=int(picture.text_of(picture.pairs(memory).get("maxmemory")) or 0),
+        memory_max=picture.number_in(picture.text_of(picture.pairs(memory).get("maxmemory"))),
         is_leaving=leaving == "yes",
     )
 
