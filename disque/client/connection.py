@@ -18,6 +18,8 @@ from disque.resp.encoder import bulk_array
 
 # No more of a pipeline is sent before its replies are read: what fits into any socket's buffers can't block both ends.
 BATCH_BYTES: Final = 32 << 10
+# Of one reply; as much as the largest record of a node's log, and a body is less.
+REPLY_BYTES_MAX: Final = 1 << 30
 NOTHING: Final = object()
 
 
@@ -42,6 +44,7 @@ class Connection:
         self._reader = hiredis.Reader(
             protocolError=BadReplyError, replyError=reply_error, notEnoughData=NOTHING
         )
+        self._unfinished_bytes = 0  # of the reply under way
 
     def close(self) -> None:
         """End it."""
@@ -49,7 +52,13 @@ class Connection:
 
     def take(self) -> Any:
         """A reply that has come already, else NOTHING; errors are values. BadReplyError for what is no RESP."""
-        return self._reader.gets()
+        try:
+            reply = self._reader.gets()
+        except MemoryError:
+            raise BadReplyError("the node announces more than there is memory for") from None
+        if reply is not NOTHING:
+            self._unfinished_bytes = 0
+        return reply
 
     async def send(self, data: bytes, deadline: float | None) -> None:
         """Send all."""
@@ -63,6 +72,9 @@ class Connection:
             data = await self.stream.receive_some(deadline)
             if not data:
                 raise ConnectionResetError("the node closed the connection")
+            self._unfinished_bytes += len(data)
+            if self._unfinished_bytes > REPLY_BYTES_MAX:
+                raise BadReplyError(f"a reply of more than {REPLY_BYTES_MAX} bytes")
             self._reader.feed(data)
         return reply
 

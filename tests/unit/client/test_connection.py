@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -45,6 +46,22 @@ def test_what_is_no_resp_is_a_trouble() -> None:
     connection, _ = connection_to(Node("a", "", lambda _: b"HTTP/1.1 400\r\n"))
     done = run(connection.exchange([encode([b"A"])], 1.0))
     assert isinstance(done.trouble, BadReplyError)
+
+
+def test_a_reply_without_end_is_a_trouble(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("disque.client.connection.REPLY_BYTES_MAX", 1_000)
+    for begun in (b"$1000000\r\n", b"*1000000\r\n" + b":1\r\n" * 1_000, b"+"):
+        connection, _ = connection_to(Node("a", "", lambda _, b=begun: b + b"x" * 2_000))  # type: ignore[misc]
+        done = run(connection.exchange([encode([b"A"])], 1.0))
+        assert isinstance(done.trouble, BadReplyError)
+        assert "more than 1000 bytes" in str(done.trouble)
+
+
+def test_short_replies_are_as_many_as_you_like(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("disque.client.connection.REPLY_BYTES_MAX", 1_000)
+    connection, _ = connection_to(Node("a", "", lambda _: b"$900\r\n" + b"x" * 900 + b"\r\n"))
+    for _ in range(3):
+        assert run(connection.exchange([encode([b"A"])], 1.0)).trouble is None
 
 
 SIZES = st.lists(st.integers(0, 300), min_size=1, max_size=8)
