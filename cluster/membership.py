@@ -74,6 +74,9 @@ class MembershipStatistics:
     handshakes_failed: int  # attempts of MEET and cluster-join
     last_handshake_failure: tuple[str, str] | None  # (host:bus_port, reason)
     forgotten_by: tuple[NodeId, ...]
+    refused_by: tuple[
+        NodeId, ...
+    ]  # peers that are reached and don't let this node in, or that it doesn't believe
     protocol_errors: int
 
 
@@ -159,7 +162,7 @@ class Membership:
         elif isinstance(target, Meeting) and not peer.host:
             contacts.move(self._state, known, Address(remote_host, peer.port, peer.bus_port))
         contacts.meet_identity(self._state, known, peer)
-        known.is_ghost = False
+        known.is_ghost = known.is_refusing = False
         self._state.forgotten_by.pop(known.id, None)
         # The newer one counts; where two dials crossed, each side may drop another one, and both are dialed anew
         if known.link is not None:
@@ -476,6 +479,7 @@ class Membership:
             handshakes_failed=self._state.handshakes_failed,
             last_handshake_failure=self._state.last_failure,
             forgotten_by=tuple(self._state.forgotten_by),
+            refused_by=tuple([p.id for p in self._state.peers.values() if p.is_refusing]),
             protocol_errors=self._state.protocol_errors,
         )
 

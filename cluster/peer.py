@@ -98,6 +98,7 @@ class Peer:
     is_suspect: bool = False
     is_failed: bool = False
     is_ghost: bool = False  # another id answers at its address
+    is_refusing: bool = False  # my last dial reached it, and there is no link for all that
     alternate: Address | None = None  # tried when dialing `address` fails
     dial: DialId | None = None
     link: ConnId | None = None

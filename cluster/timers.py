@@ -64,6 +64,7 @@ def dial_lost(state: State, target: Peer | Meeting, reason: str) -> None:
     if isinstance(target, Meeting):
         meetings.failed(state, target, reason)
         return
+    target.is_refusing = False
     elsewhere = (handshake.WRONG_ID, handshake.SELF)
     if reason.startswith(elsewhere) and not target.is_ghost:
         target.is_ghost = True
@@ -72,6 +73,7 @@ def dial_lost(state: State, target: Peer | Meeting, reason: str) -> None:
     elif reason.startswith(handshake.UNREACHED) or forgetter is not None or target.is_ghost:
         state.note("debug", "dial_failed", id=target.id, reason=reason)
     else:
+        target.is_refusing = True
         state.note_rarely("warning", "link_refused", target.id, reason=reason)
     if target.alternate is not None:
         target.address, target.alternate = target.alternate, target.address

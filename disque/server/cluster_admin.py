@@ -166,6 +166,7 @@ def _info(shell: Shell) -> Answer:
         ("cluster_safe_to_stop", int(shell.broker.is_safe_to_stop())),
         ("cluster_forgotten_by", ",".join(counted.forgotten_by)),
         ("cluster_handshakes_failed", counted.handshakes_failed),
+        ("cluster_refused_by", ",".join(counted.refused_by)),
     )
     return "".join(f"{name}:{text}\r\n" for name, text in fields).encode()
 

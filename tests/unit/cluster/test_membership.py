@@ -456,6 +456,11 @@ def test_larger_boot_is_a_restart_and_a_smaller_one_is_ignored():
     # Once a minute each
     assert a.events("peer_refused") == [{"id": b.id, "reason": reason}]
     assert b.events("link_refused") == [{"id": a.id, "reason": reason}]
+    assert b.membership.statistics().refused_by == (a.id,)
+    world.kill(b)
+    world.restart(b, boot=10)
+    world.run_until(lambda: world.is_mesh([a, b]), 3_000)
+    assert b.membership.statistics().refused_by == ()
 
 
 def test_a_node_that_is_merely_down_is_no_warning():
@@ -465,6 +470,7 @@ def test_a_node_that_is_merely_down_is_no_warning():
     (dial,) = one.take_ready().dials
     one.dial_failed(dial.dial, f"{handshake.UNREACHED}Connection refused")
     assert [(n.level, n.event) for n in one.take_ready().notes] == [("debug", "dial_failed")]
+    assert one.statistics().refused_by == ()
 
 
 def test_frames_of_a_superseded_connection_are_dropped():

@@ -99,6 +99,7 @@ async def test_info_has_disques_fields_then_ours() -> None:
             "cluster_safe_to_stop",
             "cluster_forgotten_by",
             "cluster_handshakes_failed",
+            "cluster_refused_by",
             "",
         ]
         assert lines[:4] == [
