@@ -275,9 +275,8 @@ class Membership:
         peer = self._state.links.pop(conn, None)
         if peer is not None:
             peer.link = None
-            if not peer.redial.has_lasted(
-                self._state.now_ms
-            ):  # as by frames that are too long there
+            # As frames that are too long for the other side make it
+            if not peer.redial.has_lasted(self._state.now_ms):
                 lasted_ms = self._state.now_ms - peer.redial.linked_at_ms
                 self._state.note_rarely("info", "link_short", peer.id, lasted_ms=lasted_ms)
             dialing.lost(self._state, peer)

@@ -282,6 +282,13 @@ def wrapped_constants(source: Source) -> Iterator[str]:
             yield f"{source.path}:{node.lineno}: {ast.unparse(node)} is wrapped for its remark"
 
 
+def trailing_remarks(source: Source) -> Iterator[str]:
+    """No remark behind a bracket that closes what it wrapped: it goes above."""
+    for number, line in enumerate(source.text.splitlines(), 1):
+        if re.match(r"\s*[)\]}]+[,:]?\s+# (?!type:|fmt:|noqa)", line):
+            yield f"{source.path}:{number}: {line.strip()!r}: the remark goes above what it is about"
+
+
 def pure_sources() -> list[Source]:
     """The files that pyproject's import contract calls pure."""
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"][
@@ -306,6 +313,7 @@ RULES: list[tuple[Rule, tuple[str, ...]]] = [
     (shadowing, CODE),
     (foreign_constants, (*PACKAGES, "jepsen", "tests")),
     (wrapped_constants, (*PACKAGES, "jepsen", "tests")),
+    (trailing_remarks, (*PACKAGES, "deploy", "jepsen", "tests")),
 ]
 
 
@@ -391,6 +399,8 @@ PLANTED: list[tuple[Rule, str, str]] = [
     (foreign_constants, "import a.b\ndef f(): a.b.WAIT_S += 1\n", "sets a.b.WAIT_S"),
     (wrapped_constants, "N = (\n    4  # of them\n)\n", "N = 4 is wrapped"),
     (wrapped_constants, "N: int = (\n    1 << 4  # bytes\n)\n", "N: int = 1 << 4 is wrapped"),
+    (trailing_remarks, "n = f(\n    1\n)  # why\n", "the remark goes above"),
+    (trailing_remarks, "if (\n    a\n):  # why\n    f()\n", "the remark goes above"),
 ]
 
 
@@ -415,6 +425,7 @@ GOOD: list[tuple[Rule, str]] = [
         "for x in sorted({1, 2}): pass\nz = {x for x in set(y)}\nw = any(x for x in set(y))\n",
     ),
     (foreign_constants, "from a import b\nWAIT_S = b.WAIT_S\nc.WAIT_S = b.wait_s = 1\n"),
+    (trailing_remarks, "n = f(1)  # why\nm = (\n    1,\n)  # fmt: skip\n"),
     (wrapped_constants, "N = 4  # of them\nM = (\n    'long'\n    'text'\n)\nL = (\n    f(1)\n)\n"),
 ]
 

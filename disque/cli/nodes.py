@@ -42,12 +42,8 @@ COLUMNS = (
     "CLIENTS",
     "OPS/S",
 )
-OPTIONAL = (
-    "CLIENTS",
-    "OPS/S",
-    "UP",
-    "DELAYED",
-)  # left out on a narrow terminal, the first ones first
+# Left out on a narrow terminal, the first ones first
+OPTIONAL = ("CLIENTS", "OPS/S", "UP", "DELAYED")
 NUMBERS = "UP JOBS QUEUED DELIVERED DELAYED MEMORY CLIENTS OPS/S"
 
 # What `nodes` and `top` show of INFO: name there, name here.

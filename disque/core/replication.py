@@ -430,9 +430,8 @@ def on_repl_job(state: State, peer: NodeId, said: msg.ReplJob) -> None:
     if job is not None and job.retry_ms:
         _another_copy(state, peer, job, said)
     elif job is not None or not said.spec.retry_ms or not said.facts.expires_in:
-        answer_unknown(
-            state, peer, said.id
-        )  # at most once has no copies (B6.1); expired is refused (M12)
+        # at most once has no copies (B6.1); expired is refused (M12)
+        answer_unknown(state, peer, said.id)
     elif state.view.is_leaving or is_tight(state):
         send(state, (peer,), msg.Refused(said.id, is_queue_only=False))
     elif is_paused_in(state, said.spec.queue):

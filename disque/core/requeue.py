@@ -214,9 +214,8 @@ def on_will_queue(state: State, peer: NodeId, said: msg.WillQueue) -> None:
         _say(state, peer, job, msg.Queued)
         rival = said.facts.queued_at
         if rival is not None and rival not in (state.self_id, peer) and rival in job.holders:
-            _say(
-                state, rival, job, msg.Queued
-            )  # two have it queued and haven't heard of each other (M10)
+            # two have it queued and haven't heard of each other (M10)
+            _say(state, rival, job, msg.Queued)
     elif job.id in state.asks and salted(job.id, (state.self_id, peer))[0] == state.self_id:
         # Both ask at once: of two HAVEs that cross both would queue. The first in salted order goes on alone.
         send(state, (peer,), msg.Waiting(job.id, state.limits.ask_wait_ms))
@@ -364,9 +363,8 @@ def on_told(state: State, peer: NodeId, said: msg.Told) -> None:
     is_live = job is not None and not job.is_done and job.retry_ms > 0
     has_claim = job is not None and state.self_id in job.claims
     if job is not None and is_live and has_claim and state.self_id not in said.facts.claims:
-        send(
-            state, (peer,), own_word(state, job)
-        )  # the sender hasn't heard that we have a copy (M3)
+        # the sender hasn't heard that we have a copy (M3)
+        send(state, (peer,), own_word(state, job))
 
 
 def _answer_news(state: State, peer: NodeId, job: Job, facts: msg.Facts) -> None:

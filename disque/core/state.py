@@ -346,9 +346,8 @@ class State:
     dummies: OrderedDict[JobId, Job] = attrs.Factory(OrderedDict)  # of those, done without holders
     # of those, RETRY 0 and dispatched: may be evicted
     spent: OrderedDict[JobId, Job] = attrs.Factory(OrderedDict)
-    offered: dict[bytes, None] = attrs.Factory(
-        dict
-    )  # queues that gained a job another node asked for
+    # queues that gained a job another node asked for
+    offered: dict[bytes, None] = attrs.Factory(dict)
     by_state: ByState = attrs.Factory(ByState)
     body_bytes: int = 0  # of live copies, in memory
     spec_bytes: int = 0  # names and headers of all copies, ends that know them included
@@ -368,9 +367,8 @@ class State:
     long_tombstones: OrderedDict[JobId, Tombstone] = attrs.Factory(OrderedDict)
     marks: OrderedDict[JobId, Mark] = attrs.Factory(OrderedDict)
     absences: OrderedDict[JobId, Absence] = attrs.Factory(OrderedDict)
-    dummy_answers: dict[JobId, dict[NodeId, None]] = attrs.Factory(
-        dict
-    )  # who doesn't know a dummy's job
+    # who doesn't know a dummy's job
+    dummy_answers: dict[JobId, dict[NodeId, None]] = attrs.Factory(dict)
     queues: dict[bytes, JobQueue] = attrs.Factory(dict)
     agenda: Agenda = attrs.Factory(Agenda)
     adding: dict[JobId, AddWait] = attrs.Factory(dict)
@@ -390,18 +388,15 @@ class State:
     purges_made: int = 0
     # ids that ran out of time here, for WAITJOB
     expired: OrderedDict[JobId, None] = attrs.Factory(OrderedDict)
-    short: dict[JobId, None] = attrs.Factory(
-        dict
-    )  # jobs that began with fewer copies than their aim
-    hungry: dict[bytes, bool] = attrs.Factory(
-        dict
-    )  # queue -> clients wait (False: it only ran dry)
+    # jobs that began with fewer copies than their aim
+    short: dict[JobId, None] = attrs.Factory(dict)
+    # queue -> clients wait (False: it only ran dry)
+    hungry: dict[bytes, bool] = attrs.Factory(dict)
     sweep: Sweep | None = None
     repairer: Repairer = attrs.Factory(Repairer)
     repairs: dict[JobId, Repair] = attrs.Factory(dict)
-    under_replicated: dict[JobId, None] = attrs.Factory(
-        dict
-    )  # jobs found with fewer copies than they should have
+    # jobs found with fewer copies than they should have
+    under_replicated: dict[JobId, None] = attrs.Factory(dict)
     down_since: dict[NodeId, int] = attrs.Factory(dict)  # ms; peers that can't be reached
     leaver: Leaver | None = None
     quarantine: dict[JobId, Job] = attrs.Factory(dict)  # copies of a forgotten node that came back
@@ -456,9 +451,8 @@ def send(state: State, to: Iterable[NodeId], message: Message) -> None:
         batches = state.ready.messages
         job = getattr(message, "id", None)
         at = state.batch_of.get(peers)
-        if (
-            at is None or state.said_in.get(job, -1) > at
-        ):  # never before what was said of it earlier
+        # never before what was said of it earlier
+        if at is None or state.said_in.get(job, -1) > at:
             at = state.batch_of[peers] = len(batches)
             batches.append((peers, []))
         batches[at][1].append(message)

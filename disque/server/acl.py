@@ -85,9 +85,8 @@ class User:
         return not name.is_prefix and name.text in self.names
 
 
-DEFAULT = User(
-    DEFAULT_NAME, commands=CATEGORIES["all"], prefixes=(EVERYTHING,)
-)  # who gave requirepass, or needed none
+# Who gave requirepass, or needed none
+DEFAULT = User(DEFAULT_NAME, commands=CATEGORIES["all"], prefixes=(EVERYTHING,))
 
 
 @attrs.frozen

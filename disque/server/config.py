@@ -267,9 +267,8 @@ class Config:
     # No directives
     config_file: str = ""  # absolute path of the file read, "" if none
     start_folder: str = attrs.field(factory=lambda: str(Path.cwd()))  # where the server was started
-    kept_outside: set[str] = attrs.field(
-        factory=set
-    )  # secrets of the environment: no file has them
+    # secrets of the environment: no file has them
+    kept_outside: set[str] = attrs.field(factory=set)
     from_files: set[str] = attrs.field(factory=set)  # secrets that came from a file of their own
     dial_map: Mapping[Address, Address] = attrs.field(factory=dict)  # see dialmap; for tests
 

@@ -104,9 +104,8 @@ class Persistence:
         own = broker.membership.identity
         is_intact = found.is_intact and found.node_id == own.id
         queued = found.queued or [] if config.aof_enqueue_jobs_once and is_intact else []
-        boot = max(
-            own.boot, found.boot + 1
-        )  # a start that never came to save nodes.conf counts, too
+        # a start that never came to save nodes.conf counts, too
+        boot = max(own.boot, found.boot + 1)
         since = found.since if is_intact else boot
         for _ in broker.finish_restoring(since=since, boot=boot, queued=queued):
             await trio.lowlevel.checkpoint()

@@ -24,10 +24,8 @@ _LF, _CR = 10, 13
 _NO_HEADERS: Mapping[bytes, bytes] = {}
 _HEAD_BYTES_A_TAKE = 64 << 10  # some 10 ms: others have their turn
 _NO_LINE_END: Final = re.compile(rb"[^\r\n]")
-_OPENING: Final = (
-    b"CONNECT",
-    b"STOMP",
-)  # never escaped, and what follows may be of another version
+# Never escaped, and what follows may be of another version
+_OPENING: Final = (b"CONNECT", b"STOMP")
 
 
 class Version(enum.IntEnum):

@@ -61,9 +61,8 @@ class Surroundings:
     log_in: Callable[[bytes, list[bytes]], bool]
     prefetch_max: Callable[[], int]
     tails: Tails
-    ends_lines: Callable[[], bool] = lambda: (
-        False
-    )  # 1.0 clients of ocamlmq want a newline after the NUL
+    # 1.0 clients of ocamlmq want a newline after the NUL
+    ends_lines: Callable[[], bool] = lambda: False
     # May the client have this done, there or (True) in a queue of its own? CommandError: no
     permit: Callable[[cmd.Command, bool], None] = lambda _, __: None
 

@@ -71,9 +71,10 @@ class QueueWatch:
     silent: int = 0
     trouble: str = ""
     asked_at: float = 0.0
+    # length, jobs/s in, jobs/s out
     history: deque[tuple[int, float, float]] = attrs.field(
         factory=lambda: deque(maxlen=HISTORY_MAX)
-    )  # length, jobs/s in, jobs/s out
+    )
 
     def take(self, reply: Reply, now: float) -> None:
         """The next answer of QSTAT."""

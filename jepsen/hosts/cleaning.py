@@ -146,9 +146,8 @@ def guard(prefix: str, *, with_docker: bool = False) -> None:
         atexit.register(_at_exit)
     is_main = threading.current_thread() is threading.main_thread()
     if is_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        if (
-            signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-        ):  # so does a shell start what it puts behind
+        # so does a shell start what it puts behind
+        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
             signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     _guarded[prefix] = with_docker

@@ -34,9 +34,8 @@ class RealVerdict:
     name: str
     run: str
     status: int
-    found: Mapping[
-        str, float
-    ]  # checkers that say invalid -> seconds into the run of the first thing that is wrong
+    # checkers that say invalid -> seconds into the run of the first thing that is wrong
+    found: Mapping[str, float]
 
     @property
     def caught_s(self) -> float | None:

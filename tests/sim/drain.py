@@ -186,9 +186,8 @@ class Drain:
         world.story.add(world.now, "phase", "age")
         short = 3 * profile.node_timeout_ms + self.limits["link_wait_max_ms"] + 2000
         if profile.is_ageing:
-            short = max(
-                short, max(profile.ttls_ms) + 190_000
-            )  # a dummy's: TTL minutes rounded up and 60 s
+            # a dummy's: TTL minutes rounded up and 60 s
+            short = max(short, max(profile.ttls_ms) + 190_000)
         world.run_until(world.now + max(0, short - QUIET_WINDOW_MS))
         before = world.watch.messages
         world.run_until(world.now + QUIET_WINDOW_MS)

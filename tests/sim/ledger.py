@@ -39,22 +39,19 @@ class Life:
     is_norepl: bool = False
     held_by: dict[int, int] = attrs.Factory(dict)  # node -> first seen with a live copy
     knew: dict[int, int] = attrs.Factory(dict)  # node -> first seen with its end, ever
-    done_at: dict[int, int] = attrs.Factory(
-        dict
-    )  # the same, without those whose process ended since
+    # the same, without those whose process ended since
+    done_at: dict[int, int] = attrs.Factory(dict)
     settled_at: int | None = None  # first tombstone anywhere
-    wiped: dict[int, int] = attrs.Factory(
-        dict
-    )  # nodes that lost a live copy or an end in a crash -> last time
+    # nodes that lost a live copy or an end in a crash -> last time
+    wiped: dict[int, int] = attrs.Factory(dict)
     lost_at: int | None = None  # a crash took the last live copy
     deliveries: list[tuple[int, int]] = attrs.Factory(list)  # (at, node)
     own_deliveries: int = 0  # of those, from its own queue, not as a dead letter
     repairs: list[Repairing] = attrs.Factory(list)
     is_cancel_told: bool = False  # the history has the purge that met it as a cancel
     nack_delay_ms: int = 0  # the longest DELAY of a NACK
-    orders: list[tuple[int, str, int]] = attrs.Factory(
-        list
-    )  # (at, command, node): acks, ENQUEUE, DELJOB ...
+    # (at, command, node): acks, ENQUEUE, DELJOB ...
+    orders: list[tuple[int, str, int]] = attrs.Factory(list)
 
     @property
     def retry_ms(self) -> int:

@@ -34,9 +34,8 @@ class End:
     conn: ConnId
     is_open: bool = True
     last_arrival: int = 0  # at the other side, of frames sent from here
-    held: list[tuple[int, bytes]] = attrs.Factory(
-        list
-    )  # stalled frames sent from here: (sent at, body)
+    # stalled frames sent from here: (sent at, body)
+    held: list[tuple[int, bytes]] = attrs.Factory(list)
     is_known: bool = True  # False while the dialer hasn't heard of its success
 
 

@@ -35,9 +35,8 @@ class Node:
         self.host = f"host-{index}"
         self.bus_port = BUS_PORT
         self.id = adapter.node_id(world.streams[f"id {index}"])
-        self.wall_off = world.profile.skew_ms[
-            index
-        ]  # what this machine's wall clock is off the true one
+        # what this machine's wall clock is off the true one
+        self.wall_off = world.profile.skew_ms[index]
         self.disk: str | None = None  # nodes.conf
         self.log = SimLog(world, self) if world.profile.log else None
         self.storing: Storing | None = None  # of this life, if there is a log

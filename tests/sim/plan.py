@@ -21,6 +21,7 @@ FAULTS = (
     *("reset", "crash", "torn", "leave", "clock", "slow", "forget", "join", "gone"),
     *("pause", "purge", "whisper", "exile"),
 )
+# Messages at whose arrival a node may crash instead
 SNARES = (
     "GotMove",
     "Move",
@@ -30,7 +31,7 @@ SNARES = (
     "YourJobs",
     "Kept",
     "Unknown",
-)  # crash instead
+)
 # With a log only
 POLICIES = ("always", "always", "everysec", "no")
 LOG_FAULTS = ("crash", "torn", "disk")
@@ -344,9 +345,8 @@ def _draw_faults(
 def _draw_kinds(dice: random.Random, nodes: int) -> list[str]:
     alone = [kind for kind in FAULTS if kind in ("crash", "torn", "clock", "slow", "gone")]
     can = list(FAULTS) if nodes > 1 else alone
-    if (
-        dice.random() < 0.5
-    ):  # without a log, each crash is a loss: half the seeds do without, and are judged harder
+    # without a log, each crash is a loss: half the seeds do without, and are judged harder
+    if dice.random() < 0.5:
         can = [kind for kind in can if kind not in ("crash", "torn", "leave", "forget")]
     if nodes < 3 or dice.random() < 0.7:
         can = [kind for kind in can if kind not in ("forget", "exile")]

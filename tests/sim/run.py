@@ -232,9 +232,8 @@ def settle(world: World) -> None:
     if limits["repair_after_ms"] or is_repaired_anyway:
         world.run_until(world.now + limits["repair_after_ms"] + REPAIR_MS * nodes)
     world.watch.survey()
-    has_repair = (
-        limits["repair_after_ms"] and "maxmemory_bytes" not in limits
-    )  # else some refuse for good
+    # else some refuse for good
+    has_repair = limits["repair_after_ms"] and "maxmemory_bytes" not in limits
     copies_of = world.watch.copies()
     for job, copies in copies_of.items():
         life = world.watch.ledger.by_id.get(job)

@@ -61,9 +61,8 @@ class Watch:
         self.world = world
         self.ledger = Ledger()
         self.durability = Durability(self)
-        self.matrix: Counter[tuple[str, str]] = (
-            Counter()
-        )  # message type x state of the receiver's copy
+        # message type x state of the receiver's copy
+        self.matrix: Counter[tuple[str, str]] = Counter()
         self.messages = 0
         self.late_deliveries = 0  # legal ones: after an ack that a fault kept from the holder
         self.crashes: list[tuple[int, int]] = []  # (at, node)

@@ -77,11 +77,12 @@ def test_a_move_is_taken_queued_logged_and_confirmed() -> None:
     ("history", "answers", "owned"),
     [
         ([move(1), move(1)], [(1, True), (1, True)], [1]),  # doubled
+        # overtaken: closed, the source is owner again
         (
             [move(2), move(1)],
             [(2, True), (1, False)],
             [2],
-        ),  # overtaken: closed, the source is owner again
+        ),
         ([ask(1), move(1)], [(1, False), (1, False)], []),  # asked before it came: closed
         ([move(1), ask(1)], [(1, True), (1, True)], [1]),
         ([move(1), move(2, settled=2), ask(2)], [(1, True), (2, True), (2, True)], [1, 2]),

@@ -18,9 +18,8 @@ from disque.core.job import Burials, JobSpec, Reason
 from tests.unit.core.builders import DAY_MS, A, B, C, D, E, facts, job_id, spec
 
 ints = st.integers(0, 2**62)
-rising = st.integers(
-    0, 2**61
-)  # counters, clocks and stamps: their owner counts on, and stays below the bound
+# counters, clocks and stamps: their owner counts on, and stays below the bound
+rising = st.integers(0, 2**61)
 blobs = st.binary(max_size=20)
 ids = st.integers(0, 99).map(job_id)
 reasons = st.sampled_from(list(Reason))

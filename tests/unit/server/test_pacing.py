@@ -203,9 +203,8 @@ async def test_an_answer_in_pieces_ends_once_it_is_full() -> None:
     async with running() as world:
         peer = world.connect()
         ids = await add(peer, 30)
-        world.broker.engine.state.limits = Limits(
-            answer_bytes_max=300
-        )  # some five jobs with their ids
+        # some five jobs with their ids
+        world.broker.engine.state.limits = Limits(answer_bytes_max=300)
         looked = await ask(peer, b"QPEEK", b"q", b"20")
         assert looked == [[b"q", id_, b"%d" % n] for n, id_ in enumerate(ids[:6])]
         assert await ask(peer, b"GETJOB", b"COUNT", b"20", b"FROM", b"q") == looked
