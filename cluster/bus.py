@@ -115,18 +115,19 @@ class Bus:
         *,
         secret: bytes = b"",
         limits: BusLimits | None = None,
-        is_allowed: Callable[[str], str | None] | None = None,
+        objection: Callable[[str], str | None] = lambda _host: None,
         dial_map: Callable[[str, int], tuple[str, int]] | None = None,
     ) -> None:
-        """`is_allowed` gets a dialer's host and gives the reason of refusal, or None; `dial_map` says
-        where to connect instead of an address, for tests that put something between nodes: nobody else sees it."""
+        """`objection` says why a dialer's host isn't served, or None. `dial_map` says where to connect instead of an
+        address, for tests that put something between nodes: nobody else sees it.
+        """
         self.secret = secret  # may be changed; links that stand stay
         # Contexts of who accepts and who dials; None: no TLS. As the secret
         self.tls: tuple[ssl.SSLContext, ssl.SSLContext] | None = None
         self._owner = owner
         self._limits = limits or BusLimits()
         self._link_limits = self._limits.link
-        self._is_allowed = is_allowed
+        self._objection_to_host = objection
         self._dial_map = dial_map
         self._listeners: list[trio.SocketListener] = []
         self._nursery: trio.Nursery | None = None
@@ -317,7 +318,7 @@ class Bus:
         told = ""  # to the dialer, if not what our log says
         try:
             with trio.move_on_after(self._limits.handshake_timeout_s) as scope:
-                denied = None if self._is_allowed is None else self._is_allowed(remote_host)
+                denied = self._objection_to_host(remote_host)
                 if self.tls is not None:
                     told = NEEDS_TLS
                     await link.secure(self.tls[0], is_server=True)

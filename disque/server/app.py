@@ -295,7 +295,7 @@ class Server:
             self.turns,
             secret=config.cluster_secret.encode("utf-8", "surrogateescape"),
             limits=bus_limits_of(config),
-            is_allowed=self._refuse_peer,
+            objection=self._objection,
             dial_map=dialmap.dialer(config.dial_map),
         )
 
@@ -349,10 +349,9 @@ class Server:
     def _note(self, note: Note) -> None:
         self.events.note(note.level, note.event, note.facts)
 
-    def _refuse_peer(self, remote_host: str) -> str | None:
+    def _objection(self, remote_host: str) -> str | None:
         """Protected mode of the bus: why a connection from there isn't welcome, or None."""
-        config = self.config
-        if config.cluster_secret or not config.protected_mode or is_loopback(remote_host):
+        if self.config.is_bus_open or is_loopback(remote_host):
             return None
         return (
             "protected mode is on and no cluster-secret is set, so only nodes on the same machine "

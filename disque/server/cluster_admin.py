@@ -137,7 +137,7 @@ def _start_meeting(shell: Shell, host: str, bus_port: int) -> Answer:
 
 
 def _check_protected(shell: Shell, host: str, addresses: list[str]) -> None:
-    if shell.is_bus_open or all(is_loopback(address) for address in addresses):
+    if shell.config.is_bus_open or all(is_loopback(address) for address in addresses):
         return
     raise CommandError(
         f"MEET with {host} refused: protected mode is on and no cluster-secret is set, so only "

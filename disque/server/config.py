@@ -278,6 +278,11 @@ class Config:
         return self.cluster_port or self.port + BUS_PORT_OFFSET
 
     @property
+    def is_bus_open(self) -> bool:
+        """True if peers on other machines are welcome."""
+        return bool(self.cluster_secret) or not self.protected_mode
+
+    @property
     def announced(self) -> tuple[str, int, int, int]:
         """What others are told: host ("": as they see it), client port, bus port, and the TLS port for clients.
 

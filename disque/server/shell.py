@@ -95,11 +95,6 @@ class Shell:
             turns.open()
         return turns.broker
 
-    @property
-    def is_bus_open(self) -> bool:
-        """True if peers on other machines are welcome."""
-        return bool(self.config.cluster_secret) or not self.config.protected_mode
-
     def finish_later(self, client: Client, later: Later, *, is_read: bool = False) -> None:
         """Keep the client waiting and answer it when `later` has found the answer."""
         slot = self.clients.open_slot(client, self.clients.new_id())

@@ -21,7 +21,7 @@ FAULTS = (
     *("reset", "crash", "torn", "leave", "clock", "slow", "forget", "join", "gone"),
     *("pause", "purge", "whisper", "exile"),
 )
-# Messages at whose arrival a node may crash instead
+# Messages at whose sending a node may crash instead
 SNARES = (
     "GotMove",
     "Move",

@@ -282,7 +282,7 @@ async def test_garbage_is_refused_with_a_word_and_the_node_lives(data):
 
 
 async def test_host_that_isn_t_allowed_is_told_so():
-    a = Node(1, is_allowed=lambda host: f"DENIED {host} isn't loopback: set cluster-secret")
+    a = Node(1, objection=lambda host: f"DENIED {host} isn't loopback: set cluster-secret")
     b = Node(2)
     async with running(a, b):
         b.meet(a)
