@@ -74,9 +74,8 @@ class MembershipStatistics:
     handshakes_failed: int  # attempts of MEET and cluster-join
     last_handshake_failure: tuple[str, str] | None  # (host:bus_port, reason)
     forgotten_by: tuple[NodeId, ...]
-    refused_by: tuple[
-        NodeId, ...
-    ]  # peers that are reached and don't let this node in, or that it doesn't believe
+    # Peers that are reached, and don't let this node in, or aren't believed by it
+    refused_by: tuple[NodeId, ...]
     protocol_errors: int
 
 
