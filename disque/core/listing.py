@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Reversible
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -23,3 +23,10 @@ def listed(*sources: Iterable[T]) -> list[T]:
     if len(found) > LONG:
         gc.freeze()
     return found
+
+
+def drained(things: Reversible[T]) -> Iterator[T]:
+    """Each of what is there now, in order; nothing is kept of those that were given, or a million would go in a row."""
+    left = [*reversed(things)]
+    while left:
+        yield left.pop()

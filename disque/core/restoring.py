@@ -13,6 +13,7 @@ from disque.core.delivery import book, enqueue, may_queue
 from disque.core.ending import boot_of, forget_tombstone, keep_dummy, keep_tombstone
 from disque.core.job import Burials, Event, Job, JobSpec, JobState, Reason
 from disque.core.jobid import JobId
+from disque.core.listing import drained
 from disque.core.moves import restore_taken
 from disque.core.ready import Record
 from disque.core.sharing import intern_claims, intern_nodes, intern_spec
@@ -177,7 +178,7 @@ def finish_restoring(state: State) -> Iterator[None]:
     A store that isn't intact drops undelivered RETRY 0 jobs, whose end may be what it lost.
     """
     is_intact = state.since != state.boot
-    for at, job in enumerate(list(state.jobs.values())):
+    for at, job in enumerate(drained(state.jobs.values())):
         if at % _STEP_JOBS == 0:
             yield
         if job.is_done:

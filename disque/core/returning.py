@@ -19,6 +19,7 @@ from disque.core.ending import record_end
 from disque.core.inquiries import members, open_inquiry
 from disque.core.job import Event, Job, JobState, Role
 from disque.core.jobid import JobId
+from disque.core.listing import drained
 from disque.core.passes import Returning
 from disque.core.sharing import intern_nodes
 from disque.core.state import Inquiry, State, fail, record, send, wake
@@ -36,7 +37,7 @@ def come_back(state: State, view: ClusterView) -> Iterator[None]:
     Yields between steps; then clients may go, or something be evicted, and nothing else happens.
     """
     old, new = state.self_id, view.self_id
-    for at, job in enumerate(list(state.jobs.values())):
+    for at, job in enumerate(drained(state.jobs.values())):
         if at and at % _STEP_JOBS == 0:
             yield
         if state.jobs.get(job.id) is not job:
@@ -74,7 +75,7 @@ def restore_quarantine(state: State) -> Iterator[None]:
     Yields between steps.
     """
     own = state.self_id
-    for at, job in enumerate(list(state.jobs.values())):
+    for at, job in enumerate(drained(state.jobs.values())):
         if at % _STEP_JOBS == 0:
             yield
         if job.is_done:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import gc
+import weakref
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 import pytest
 
-from disque.core.listing import LONG, listed
+from disque.core.listing import LONG, drained, listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,3 +40,19 @@ def test_the_collector_doesnt_look_at_a_long_listing(count: int) -> None:
         assert is_watched == (count <= LONG)
     finally:
         gc.unfreeze()
+
+
+class Thing:
+    pass
+
+
+def test_what_was_given_of_a_drained_list_is_kept_by_nobody() -> None:
+    things = {n: Thing() for n in range(3)}
+    given = drained(things.values())
+    first, second = next(given), next(given)
+    assert [*things.values()][:2] == [first, second]
+    seen = [weakref.ref(each) for each in things.values()]
+    things.clear()
+    del first, second
+    assert [each() is None for each in seen] == [True, True, False]
+    assert len([*given]) == 1
