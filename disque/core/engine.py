@@ -407,7 +407,7 @@ def _expire(state: State, job: Job) -> None:
     if wait is not None:
         end_wait(state, wait)
         fail(state, wait.client, "NOREPL", REMOVED_TEXT)
-    state.expired[job.id] = None
+    state.expired[job.id] = state.now_ms
     while len(state.expired) > state.limits.marks_max:
         state.expired.popitem(last=False)
         state.counts.marks_evicted += 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import islice
+
 import attrs
 
 from disque.core import memory
@@ -24,6 +26,7 @@ def queue_sweep_due(state: State, sweep: QueueSweep) -> None:
     limits, now = state.limits, state.now_ms
     if not sweep.names:
         sweep.names = listed(state.queues)
+        _forget_expired(state)
     for name in sweep.names[-limits.queue_sweep_count :]:
         queue = state.queues.get(name)
         if queue is not None and _is_idle(state, queue):
@@ -32,6 +35,15 @@ def queue_sweep_due(state: State, sweep: QueueSweep) -> None:
             queue.shrink()
     del sweep.names[-limits.queue_sweep_count :]
     wake(state, sweep, now + (limits.queue_slice_ms if sweep.names else limits.queue_sweep_ms))
+
+
+def _forget_expired(state: State) -> None:
+    """One bounded step: WAITJOB needn't know for ever whose time was over."""
+    until = state.now_ms - state.limits.expired_kept_ms
+    for id_, expired_at in list(islice(state.expired.items(), state.limits.expired_step)):
+        if expired_at > until:
+            break
+        del state.expired[id_]
 
 
 def _is_idle(state: State, queue: JobQueue) -> bool:

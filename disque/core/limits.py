@@ -44,6 +44,8 @@ class Limits:
     dummy_slack_ms: int = 60_000  # a dummy outlives the TTL in its id by this
     tombstones_max: int = 100_000
     marks_max: int = 100_000
+    expired_kept_ms: int = 600_000  # for so long WAITJOB tells that a job's time was over
+    expired_step: int = 5_000  # of those, forgotten at a time
     # dropped copies whose holders are remembered: some MB, for what is on its way or behind a cut
     absences_max: int = 10_000
     dummies_max: int = 100_000

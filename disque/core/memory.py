@@ -98,7 +98,14 @@ def is_out_of_memory(state: State) -> bool:
 
 
 def _evict(state: State) -> None:
-    """Short tombstones, marks, and RETRY 0 jobs that were dispatched; never an ack that others must still hear."""
+    """What WAITJOB alone asks for, short tombstones, marks, and RETRY 0 jobs that were dispatched.
+
+    Never an ack that others must still hear.
+    """
+    for id_ in list(islice(state.expired, _EVICT_STEP)):
+        if pressure(state) < Pressure.FULL:
+            return
+        del state.expired[id_]
     _evict_from(state, state.tombstones)
     _evict_from(state, state.marks)
     _evict_from(state, state.absences)

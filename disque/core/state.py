@@ -386,8 +386,8 @@ class State:
     scans: dict[int, Scan] = attrs.Factory(dict)
     scans_made: int = 0
     purges_made: int = 0
-    # ids that ran out of time here, for WAITJOB
-    expired: OrderedDict[JobId, None] = attrs.Factory(OrderedDict)
+    # ids that ran out of time here, for WAITJOB, and when, ms
+    expired: OrderedDict[JobId, int] = attrs.Factory(OrderedDict)
     # jobs that began with fewer copies than their aim
     short: dict[JobId, None] = attrs.Factory(dict)
     # queue -> clients wait (False: it only ran dry)

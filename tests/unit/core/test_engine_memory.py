@@ -312,6 +312,34 @@ def test_ids_that_expired_are_kept_for_waitjob_as_many_as_marks() -> None:
     assert len(node.state.expired) == 5
 
 
+def test_ids_that_expired_are_forgotten_in_time() -> None:
+    limits = Limits(expired_kept_ms=60_000, expired_step=7)
+    node = Node(limits=limits)
+    for _ in range(20):
+        node.add(ttl_ms=1_000)
+    node.advance(2_000)
+    before = used(node)
+    node.advance(55_000)
+    assert (len(node.state.expired), used(node)) == (20, before)
+    node.leap(4_000)
+    node.advance(limits.queue_sweep_ms)
+    assert 0 < len(node.state.expired) < 20, "in steps"
+    node.advance(2 * limits.queue_sweep_ms)
+    assert (len(node.state.expired), used(node)) == (0, before - 20 * memory.MARK_BYTES)
+
+
+def test_ids_that_expired_make_room_first() -> None:
+    node = full_house()
+    house = evictables(node)
+    for _ in range(200):
+        node.add(ttl_ms=1_000)
+    node.advance(2_000)
+    limit_so_that(node, 96)
+    assert not node.engine.is_out_of_memory()
+    assert len(node.state.expired) < 200
+    assert evictables(node) == house
+
+
 # Idle queues (U21)
 
 

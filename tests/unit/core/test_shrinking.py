@@ -49,7 +49,7 @@ def test_topics_and_pools_in_order_too() -> None:
         state.topics.add(ME, topic)
     for topic in topics[1:]:
         state.topics.remove(ME, topic)
-    state.expired.update((b"D-%d" % number, None) for number in range(MANY))  # type: ignore[misc]
+    state.expired.update((b"D-%d" % number, 0) for number in range(MANY))  # type: ignore[misc]
     while len(state.expired) > 2:
         state.expired.popitem(last=False)
     node.engine.shrink()
