@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
     from starlette.requests import Request
-    from starlette.types import Send
+    from starlette.types import Receive, Scope, Send
 
 STREAMS_MAX = 64
 RETRY_MS = 2_000  # after which a browser tries again
@@ -40,29 +40,36 @@ class Streams:
         if self.open >= STREAMS_MAX:
             text = f"{STREAMS_MAX} pages are followed already.\n"
             return PlainTextResponse(text, 503, {"Retry-After": "30"})
-        return _EventResponse(
-            self._events(render, wait), media_type=TYPE, headers={"X-Accel-Buffering": "no"}
-        )
+        return _EventResponse(self, _events(render, wait))
 
-    async def _events(
-        self, render: Callable[[], Awaitable[str]], wait: Callable[[], Awaitable[None]]
-    ) -> AsyncIterator[str]:
-        self.open += 1
-        try:
-            yield f"retry: {RETRY_MS}\n\n"
-            last = ""
-            while True:
-                content = await render()
-                # A comment shows that we are there, and finds out who has gone.
-                yield _event(content) if content != last else ": same\n\n"
-                last = content
-                await wait()
-        finally:
-            self.open -= 1
+
+async def _events(
+    render: Callable[[], Awaitable[str]], wait: Callable[[], Awaitable[None]]
+) -> AsyncIterator[str]:
+    yield f"retry: {RETRY_MS}\n\n"
+    last = ""
+    while True:
+        content = await render()
+        # A comment shows that we are there, and finds out who has gone.
+        yield _event(content) if content != last else ": same\n\n"
+        last = content
+        await wait()
 
 
 class _EventResponse(StreamingResponse):
-    """Ends its stream with itself."""
+    """Is counted from its first step on, when nobody else can have come; ends its stream with itself."""
+
+    def __init__(self, streams: Streams, events: AsyncIterator[str]) -> None:
+        super().__init__(events, media_type=TYPE, headers={"X-Accel-Buffering": "no"})
+        self._streams = streams
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer."""
+        self._streams.open += 1
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._streams.open -= 1
 
     async def stream_response(self, send: Send) -> None:
         """All of it, while somebody listens."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import trio
 from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
@@ -76,3 +77,32 @@ async def test_there_are_no_more_streams_than_may_be() -> None:
     streams.open = STREAMS_MAX
     answer = await ask(streaming(streams, ["a"]), "/", accept="text/event-stream")
     assert (answer.status, answer.headers["retry-after"]) == (503, "30")
+
+
+async def test_nor_when_all_come_at_once() -> None:
+    streams = Streams()
+    app = streaming(streams, ["a"] * 2)
+    refused = 0
+
+    async def come(nursery: trio.Nursery) -> None:
+        nonlocal refused
+
+        async def begin(scope: Any, receive: Any, send: Any) -> None:
+            async def say(message: Any) -> None:
+                await trio.lowlevel.checkpoint()  # a socket's
+                await send(message)
+                if message["type"] == "http.response.start" and message["status"] == 200:
+                    await trio.sleep_forever()
+
+            await app(scope, receive, say)
+
+        answer = await ask(begin, "/", accept="text/event-stream")
+        refused += answer.status == 503
+        if refused == 10:
+            assert streams.open == STREAMS_MAX
+            nursery.cancel_scope.cancel()
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(STREAMS_MAX + 10):
+            nursery.start_soon(come, nursery)
+    assert streams.open == 0
