@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from disque.resp.decoder import BufferLimitError
 from disque.server.acl import DEFAULT, DEFAULT_NAME
 
 if TYPE_CHECKING:
@@ -18,10 +19,11 @@ if TYPE_CHECKING:
     from disque.server.stomp import Stomp
 
 WELCOME = b"+\n"
+LINE_BYTES_MAX = 128  # with the name of a user, 64 at most
 
 
 class Lines:
-    """What comes as lines, without their ends. Our own process says few and short ones."""
+    """What comes as lines, without their ends."""
 
     error: ProtocolError | None = None
     has_more = False
@@ -35,8 +37,10 @@ class Lines:
         return len(self._data)
 
     def feed(self, data: bytes) -> None:
-        """Add what was read."""
+        """Add what was read; BufferLimitError for a line that nobody says."""
         self._data += data
+        if len(self._data) - self._data.rfind(b"\n") > LINE_BYTES_MAX:
+            raise BufferLimitError(f"a line of the page has more than {LINE_BYTES_MAX} bytes")
 
     def take(self, count_max: int) -> list[bytes]:
         """The next complete lines."""

@@ -7,7 +7,7 @@ import socket
 import trio
 
 from disque.server.stomp import Stomp
-from disque.server.visits import Visits
+from disque.server.visits import LINE_BYTES_MAX, Visits
 from tests.unit.server.test_access import add_user, digest
 from tests.unit.server.test_crowd import lock
 from tests.unit.server.world import SOON_S, Peer, World, running
@@ -91,3 +91,16 @@ async def test_visits_end_with_what_let_them_in() -> None:
         await plain.expect_end()
         lock(world)
         await secured.expect_end()
+
+
+async def test_a_line_that_nobody_says_ends_the_visit() -> None:
+    async with running() as world:
+        longest = "n" * 64
+        add_user(world, f"{longest} on {digest('a')} +@all ~*")
+        lock(world)
+        peer, other = visit(world), visit(world)
+        for each in (peer, other):
+            await each.expect(b"+\n")
+        await say_user(world, peer, longest.encode())
+        await other.send(b"user " + b"n" * LINE_BYTES_MAX)
+        await other.expect_end()
