@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 ROWS_MAX = 200  # queues of an overview
 PEEKED_MAX = 20  # jobs of a queue, a node
 LETTERS_MAX = 50  # dead letters of a page
+LISTED_BYTES = 256  # of a body in a list
 WORK_MAX = 100  # jobs in work, a node
 SCAN_CALLS_MAX = 50  # each looks at up to ten times as many copies as it may give
 OUTCOME_MS = 200  # for the other nodes to say what became of a job
@@ -178,10 +179,20 @@ def _peeked(replies: list[Reply] | str) -> list[tuple[str, bytes, int]] | str:
     if not isinstance(jobs, list):
         return picture.trouble_of(jobs) or ""
     return [
-        (picture.text_of(job[1]), job[2][:256], size_of(job[2]))
+        (picture.text_of(job[1]), job[2][:LISTED_BYTES], size_of(job[2]))
         for job in jobs
         if isinstance(job, list) and len(job) >= 3 and isinstance(job[2], bytes)
     ]
+
+
+def as_row(reply: Reply) -> Mapping[str, Reply]:
+    """What SHOW tells of a job as far as a list shows it: of hundreds only the beginnings of bodies are kept."""
+    facts = picture.facts(reply)
+    body = facts.get("body")
+    if isinstance(body, bytes):
+        facts["body"] = body[:LISTED_BYTES]
+    facts.pop("headers", None)
+    return facts
 
 
 # Jobs of a queue that don't wait in it
@@ -241,7 +252,7 @@ async def _scan(node: Node, name: bytes, state: str) -> tuple[list[Mapping[str, 
             raise UnreachableError(trouble)
         cursor, jobs = reply if isinstance(reply, list) and len(reply) == 2 else (b"0", [])
         told = jobs if isinstance(jobs, list) else []
-        found += [said for each in told if (said := picture.facts(each))]
+        found += [row for each in told if (row := as_row(each))]
         if cursor == b"0" or len(found) >= WORK_MAX:
             break
     return found[:WORK_MAX], cursor == b"0" and len(found) <= WORK_MAX
@@ -399,7 +410,7 @@ async def dead_letters(watch: Watch, name: bytes | None) -> Context:
         if isinstance(shown, str):
             troubles.append((member, shown))
         else:
-            letters += [(member, facts) for facts in map(picture.facts, shown) if facts]
+            letters += [(member, facts) for facts in map(as_row, shown) if facts]
     watched = await watch.look_at_queue(chosen)
     return {
         **common(watch),

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from disque.web import text, views
 from disque.web.views import story
 
 if TYPE_CHECKING:
@@ -76,3 +77,22 @@ def told(**facts: Reply) -> list[str]:
 )
 def test_a_jobs_story(facts: dict[str, Reply], lines: list[str]) -> None:
     assert told(**facts) == lines
+
+
+def test_a_list_keeps_of_a_job_what_it_shows() -> None:
+    said: list[Reply] = [
+        b"id",
+        b"D-1",
+        b"body",
+        b"x" * 65_536,
+        b"headers",
+        [b"a", b"b"],
+        b"nacks",
+        2,
+    ]
+    row = views.as_row(said)
+    assert (row["id"], row["body"], row["nacks"]) == (b"D-1", b"x" * views.LISTED_BYTES, 2)
+    assert "headers" not in row
+    assert views.as_row([b"id", b"D-1", b"body", None])["body"] is None
+    assert views.as_row(None) == {}
+    assert text.short(b"x" * views.LISTED_BYTES, 80)[-1] == "…", "a list tells that there is more"
