@@ -9,7 +9,9 @@ Flags: `--name value ...` or `--name=value`. It reads files and knows no sockets
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -63,24 +65,25 @@ def load(arguments: Sequence[str], environment: Mapping[str, str]) -> Loaded:
     return Loaded(config, (*warnings, *weaknesses(config)))
 
 
-def read_file(config: Config, path: Path, depth: int = 1) -> None:
+def read_file(config: Config, path: Path, depth: int = 1, *, may_wait: bool = True) -> None:
     """Read a configuration file; ConfigError has `file:line`.
 
-    Included files are looked for from the present folder, as in Disque.
+    Included files are looked for from the present folder, as in Disque. `may_wait`: a pipe will do, too.
     """
     if depth > INCLUDE_DEPTH_MAX:
         raise ConfigError(f"{path}: more than {INCLUDE_DEPTH_MAX} files include each other")
     try:
-        with path.open("rb") as file:
-            content = file.read(FILE_BYTES_MAX + 1)
+        content = _read(path, FILE_BYTES_MAX + 1, may_wait=may_wait)
     except OSError as error:
         raise ConfigError(f"{path}: can't read this config file: {error.strerror}") from None
     if len(content) > FILE_BYTES_MAX:
         raise ConfigError(f"{path}: longer than {FILE_BYTES_MAX} bytes")
-    read_content(config, content, path, depth)
+    read_content(config, content, path, depth, may_wait=may_wait)
 
 
-def read_content(config: Config, content: bytes, path: Path, depth: int = 1) -> None:
+def read_content(
+    config: Config, content: bytes, path: Path, depth: int = 1, *, may_wait: bool = True
+) -> None:
     """Read the text of a configuration file; `path` is for complaints. ConfigError has `file:line`."""
     for number, line in enumerate(content.split(b"\n"), start=1):
         if not line.strip() or line.lstrip().startswith(b"#"):
@@ -92,7 +95,7 @@ def read_content(config: Config, content: bytes, path: Path, depth: int = 1) -> 
         if words and words[0].lower() == "include":
             if len(words) != 2:
                 raise ConfigError(f"{path}:{number}: include takes one value, got {len(words) - 1}")
-            read_file(config, Path(words[1]).resolve(), depth + 1)
+            read_file(config, Path(words[1]).resolve(), depth + 1, may_wait=may_wait)
         elif words:
             _assign(config, words[0], words[1:], f"{path}:{number}", is_file=True)
 
@@ -135,26 +138,54 @@ def read_flags(config: Config, flags: Sequence[str]) -> None:
         config.kept_outside.discard(name.lower())
 
 
-def read_secrets(config: Config) -> None:
-    """Read, or read again, the files that hold secrets; ConfigError if one can't be used, or is given twice."""
+def read_secrets(config: Config, *, may_wait: bool = True) -> None:
+    """Read, or read again, the files that hold secrets; ConfigError if one can't be used, or is given twice.
+
+    What is wrong with one doesn't concern the other. `may_wait`: a pipe will do, too.
+    """
+    troubles = []
     for name in ("requirepass", "cluster-secret"):
-        directive, source = DIRECTIVES[name], DIRECTIVES[f"{name}-file"]
-        path = getattr(config, source.attribute)
-        if not path:
-            continue
-        if getattr(config, directive.attribute) and name not in config.from_files:
-            raise ConfigError(f"{source.name}: {name} is given, too; only one of them can hold")
         try:
-            with Path(path).open("rb") as file:
-                text = file.read(SECRET_FILE_BYTES_MAX).decode("utf-8", "surrogateescape")
-        except OSError as error:
-            raise ConfigError(f"{source.name} {path}: {error.strerror}") from None
-        secret = text.removesuffix("\n").removesuffix("\r")
-        if not secret:
-            raise ConfigError(f"{source.name} {path}: the file is empty")
-        config.assign(directive, [secret])
-        config.from_files.add(name)
-        config.kept_outside.add(name)
+            _read_secret(config, name, may_wait=may_wait)
+        except ConfigError as error:
+            troubles.append(str(error))
+    if troubles:
+        raise ConfigError("; ".join(troubles))
+
+
+def _read_secret(config: Config, name: str, *, may_wait: bool) -> None:
+    directive, source = DIRECTIVES[name], DIRECTIVES[f"{name}-file"]
+    path = getattr(config, source.attribute)
+    if not path:
+        return
+    if getattr(config, directive.attribute) and name not in config.from_files:
+        raise ConfigError(f"{source.name}: {name} is given, too; only one of them can hold")
+    try:
+        data = _read(Path(path), SECRET_FILE_BYTES_MAX, may_wait=may_wait)
+    except OSError as error:
+        raise ConfigError(f"{source.name} {path}: {error.strerror}") from None
+    secret = data.decode("utf-8", "surrogateescape").removesuffix("\n").removesuffix("\r")
+    if not secret:
+        raise ConfigError(f"{source.name} {path}: the file is empty")
+    config.assign(directive, [secret])
+    config.from_files.add(name)
+    config.kept_outside.add(name)
+
+
+def _read(path: Path, size: int, *, may_wait: bool) -> bytes:
+    """The beginning of a file; OSError. A node that serves must not wait for whoever may write into a pipe."""
+    if may_wait:
+        with path.open("rb") as file:
+            return file.read(size)
+    check_regular(path)
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:  # noqa: PTH123 - a descriptor
+        return file.read(size)
+
+
+def check_regular(path: Path) -> None:
+    """OSError if what is there, if anything, isn't an ordinary file."""
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise OSError(errno.EINVAL, "not an ordinary file")
 
 
 def weaknesses(config: Config) -> list[str]:
@@ -172,7 +203,7 @@ def users_of_file(config: Config) -> dict[str, User]:
         return {}
     with standing_in(config.start_folder):
         said = Config()
-        read_file(said, Path(config.config_file))
+        read_file(said, Path(config.config_file), may_wait=False)
     return said.user
 
 

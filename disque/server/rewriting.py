@@ -119,7 +119,7 @@ def _differing(content: bytes, config: Config) -> list[Directive]:
     """The directives for which this text says another value than holds now."""
     with standing_in(config.start_folder):
         said = Config()  # whose `dir` is where the next start will be
-        read_content(said, content, Path(config.config_file))
+        read_content(said, content, Path(config.config_file), may_wait=False)
     return [
         directive
         for directive in DIRECTIVES.values()

@@ -217,10 +217,12 @@ class Settings:
 
     def _reload_secrets(self) -> None:
         config = self._config
-        read_secrets(config)
+        try:
+            read_secrets(config, may_wait=False)
+        finally:
+            self._bus.secret = config.cluster_secret.encode("utf-8", "surrogateescape")
         for text in weaknesses(config):
             self._events.event("warning", "configuration", text=text)
-        self._bus.secret = config.cluster_secret.encode("utf-8", "surrogateescape")
 
     def _reload_users(self) -> None:
         """The connections of a user who isn't what he was end; he may log in again."""

@@ -19,6 +19,7 @@ import trio
 from cluster.places import oldest_of_most, place_of
 from cluster.tls import explain
 from disque.errors import ConfigError
+from disque.server.configfile import check_regular
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -214,6 +215,7 @@ def _check_file(directive: str, path: str) -> None:
     """A file that isn't there is told before what it would be needed for."""
     if path:
         try:
+            check_regular(Path(path))
             Path(path).open("rb").close()
         except OSError as error:
             raise ConfigError(f"{directive} {path}: {error.strerror}") from None

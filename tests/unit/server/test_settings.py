@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -140,4 +141,21 @@ async def test_sighup_tells_of_a_cluster_secret_that_is_short(tmp_path: Path) ->
             world.settings.reload()
             told = (tmp_path / "log").read_text()
             assert told.count("cluster-secret has 5 bytes") == count
+        events.close()
+
+
+async def test_sighup_waits_for_no_pipe_and_reads_the_other_secret(tmp_path: Path) -> None:
+    async with running() as world:
+        world.settings._events = events = EventLog(path=str(tmp_path / "log"))
+        pipe, secret = tmp_path / "pipe", tmp_path / "secret"
+        os.mkfifo(pipe)
+        secret.write_text("x" * 32)
+        world.config.requirepass_file = world.config.config_file = str(pipe)
+        world.config.tls_cert_file, world.config.cluster_secret_file = str(pipe), str(secret)
+        world.settings.reload()
+        told = (tmp_path / "log").read_text()
+        for name in ("requirepass-file", "tls-cert-file", f"{pipe}:"):
+            assert f"{name} " in told
+        assert told.count("not an ordinary file") == 3
+        assert world.settings._bus.secret == b"x" * 32
         events.close()
