@@ -16,7 +16,7 @@ from disque.core import commands as cmd
 from disque.core.jobid import JobId
 from disque.core.ready import ClientId, Delivery, Failure, Reply
 from disque.stomp.destinations import Queue, cost_of
-from disque.stomp.frames import Version, escape, header_lines
+from disque.stomp.frames import Version, carried_lines, escape
 from disque.stomp.outbox import IDS_MAX, Outbox, Then, ignore
 from disque.stomp.sending import is_renewable
 
@@ -211,7 +211,7 @@ class Consumer:
                 job.additional or 0,
             )
         if job.headers:
-            lines += header_lines(job.headers, self.version)
+            lines += carried_lines(job.headers, self.version)
         body = job.body
         if not subscription.head:
             subscription.head = message_head(subscription, self.version)

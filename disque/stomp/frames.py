@@ -292,6 +292,23 @@ def escape(text: bytes, version: Version) -> bytes:
     return pattern.sub(lambda match: spellings.get(match[0], b" "), text)
 
 
+# What a MESSAGE says itself: said once more by whoever added a job, it would make another frame of this one
+_OF_MESSAGES: Final = frozenset(
+    b"destination content-length message-id subscription ack redelivered nacks additional-deliveries".split()
+)
+
+
+def carried_lines(headers: Mapping[bytes, bytes], version: Version) -> bytes:
+    """Headers that a job brings, each on its line; without those that a client could take for the frame's own."""
+    return header_lines({k: v for k, v in headers.items() if _is_carried(k)}, version)
+
+
+def _is_carried(name: bytes) -> bool:
+    # 1.0 can't spell a colon, and its clients trim
+    word = name.partition(b":")[0].strip(b" \t\r\n\0").lower()
+    return bool(word) and word not in _OF_MESSAGES
+
+
 def header_lines(headers: Mapping[bytes, bytes], version: Version) -> bytes:
     """Headers, each on its line."""
     return b"".join(

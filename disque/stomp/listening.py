@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from disque.core.ready import Published
 from disque.errors import CommandError
 from disque.stomp.destinations import cost_of
-from disque.stomp.frames import Version, escape, header_lines
+from disque.stomp.frames import Version, carried_lines, escape
 
 SAME_MAX = 100  # subscriptions of one topic, each of which is another copy of a message
 
@@ -25,7 +25,7 @@ class Tails:
         if last is None or last[0] is not published or last[1] is not version:
             self._last = (published, version)
             head = b"destination:/topic/%b\n" % escape(published.channel, version)
-            head += header_lines(published.headers, version)
+            head += carried_lines(published.headers, version)
             body = published.body
             self._tail = b"%bcontent-length:%d\n\n%b" % (head, len(body), body)
         return self._tail

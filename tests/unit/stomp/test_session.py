@@ -256,6 +256,38 @@ def test_a_message_in_each_version(version: Version) -> None:
     assert (frame.command, frame.headers, frame.body) == (b"MESSAGE", wanted, b"hi\0")
 
 
+@each_version
+def test_a_jobs_headers_are_never_taken_for_those_of_the_frame(version: Version) -> None:
+    """By a content-length of its own a job's body would be frames of anything, to whoever reads them."""
+    hub = Hub()
+    talker = hub.connect(version)
+    talker.do("SUBSCRIBE", destination="/queue/q", id="0", ack="client")
+    hub.add(b"x" * 8)
+    (plain,) = talker.heard()
+    names = [*plain.headers, b"ack", b"redelivered", b"nacks", b"additional-deliveries"]
+    forged = [f(each) for each in names for f in (bytes, bytes.upper, _spaced, _cut, _with_colon)]
+    hub.add(b"x" * 8, headers={**dict.fromkeys([*forged, b"", b" "], b"5"), b"kept": b"yes"})
+    (frame,) = talker.heard()
+    assert frame.headers.keys() == {*plain.headers, b"kept"}
+    assert {name for name in plain.headers if frame.headers[name] != plain.headers[name]} <= {
+        b"message-id",
+        b"ack",
+    }
+    assert frame.body == b"x" * 8
+
+
+def _spaced(name: bytes) -> bytes:
+    return b" " + name + b"\r\n"
+
+
+def _cut(name: bytes) -> bytes:
+    return name + b"\0"
+
+
+def _with_colon(name: bytes) -> bytes:
+    return name + b":5"
+
+
 def test_a_1_0_subscription_needs_no_id() -> None:
     hub = Hub()
     talker = hub.connect(Version.V10)
