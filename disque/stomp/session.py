@@ -379,6 +379,8 @@ class Session:
         match destination:
             case Queue(name=name, is_temporary=is_temporary):
                 self._around.permit(cmd.GetJob((name,)), is_temporary)
+                if mode is AckMode.AUTO:  # what is sent is acknowledged, without another frame
+                    self._around.permit(cmd.AckJob(()), True)
                 if is_temporary:
                     self._note_temporary(name)
                 subscription = Subscription(

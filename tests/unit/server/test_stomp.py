@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from hashlib import sha256
 from typing import TYPE_CHECKING
 
 import attrs
@@ -12,6 +13,7 @@ import trio
 from disque.core.commands import AddJob
 from disque.core.limits import Limits
 from disque.errors import ConfigError
+from disque.server.acl import parse_user
 from disque.server.config import DIRECTIVES, Config
 from disque.server.stomp import Stomp, Talk
 from tests.unit.server.world import SOON_S, Peer, World, running
@@ -322,6 +324,24 @@ async def test_client_list_shows_nothing_that_a_stranger_sent(world: World, stom
     assert b"\x1b" not in shown
     assert shown.count(b" cmd=") == 2
     assert b"cmd=unknown\n" in shown
+
+
+async def test_automatic_messages_need_the_right_to_acknowledge(world: World, stomp: Stomp) -> None:
+    digest = sha256(b"pass").hexdigest()
+    world.config.user = {
+        "taker": parse_user(["taker", "on", f"#{digest}", "+getjob", "~q"]),
+        "worker": parse_user(["worker", "on", f"#{digest}", "+getjob", "+ackjob", "~q"]),
+    }
+    for login, ack, answer in (
+        (b"taker", b"auto", b"ERROR\nmessage:NOPERM "),
+        (b"taker", b"client", b"RECEIPT\n"),
+        (b"worker", b"auto", b"RECEIPT\n"),
+    ):
+        wire = Wire(world, stomp)
+        hello = b"CONNECT\naccept-version:1.2\nlogin:%b\npasscode:pass\n\n\0" % login
+        assert (await wire.ask(hello)).startswith(b"CONNECTED\n")
+        frame = b"SUBSCRIBE\nid:0\nack:%b\ndestination:/queue/q\nreceipt:s\n\n\0" % ack
+        assert (await wire.ask(frame)).startswith(answer)
 
 
 async def test_an_idle_subscriber_isnt_dropped_and_others_are(world: World, stomp: Stomp) -> None:
