@@ -144,7 +144,9 @@ def parse_url(url: str) -> Endpoint:
         rest = rest[len(part) + 1 :]
         place = part.strip().removeprefix(scheme)
         if "://" in place:
-            raise ValueError(f"a node is {scheme}host:port, got {part.rpartition('@')[2]!r}")
+            # with more to come that has an @, it may be the beginning of a password
+            got = place.partition("://")[0] + "://" if "@" in rest else part.rpartition("@")[2]
+            raise ValueError(f"a node is {scheme}host:port, got {got!r}")
         credentials, _, place = place.rpartition("@")
         if credentials:
             username, password = _credentials(credentials)

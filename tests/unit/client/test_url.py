@@ -76,6 +76,7 @@ def test_complaints_and_representations_never_show_the_password() -> None:
         "disque://u:hidden;x@a",
         "disque://u:hidden?x@a",
         "disque://u:12?hidden@a",
+        "redis://u:hidden;x@a",
     ):
         with pytest.raises(ValueError, match=r".") as caught:
             parse_url(url)
