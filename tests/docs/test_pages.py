@@ -125,6 +125,23 @@ def test_directives_that_pages_name_exist() -> None:
     assert [pair for pair in sorted(named) if pair[1] not in DIRECTIVES] == []
 
 
+def test_every_rule_that_the_code_names_is_on_its_page() -> None:
+    page = (DOCS / "rules.md").read_text()
+    stands = {*re.findall(r"^\| (M\d+) \|", page, re.M), *re.findall(r"^- ([SQ]\d+) ", page, re.M)}
+    for section in re.split(r"^### ", page, flags=re.M)[1:]:
+        procedure = section.partition(" ")[0]
+        steps = re.findall(r"^(\d+)\. ", section.partition("\n## ")[0], re.M)
+        stands |= {procedure, *(f"{procedure}.{step}" for step in steps)}
+    code = (path for name in ("disque", "cluster", "tests") for path in (ROOT / name).rglob("*.py"))
+    named = {
+        (rule, path.relative_to(ROOT).as_posix())
+        for path in code
+        for rule in re.findall(r"\b[MBSQ]\d{1,2}(?:\.\d+)?\b", path.read_text())
+    }
+    assert len(named) > 300
+    assert [pair for pair in sorted(named) if pair[0] not in stands] == []
+
+
 def test_every_alert_is_explained() -> None:
     alerts = re.findall(r"- alert: (\w+)", (DOCS / "monitoring.md").read_text())
     assert alerts
