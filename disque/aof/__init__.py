@@ -1,1 +1,1 @@
-"""The log: what a node must not forget, in segments of checksummed records (architecture 8)."""
+"""The log: what a node must not forget, in segments of checksummed records."""

@@ -1,4 +1,4 @@
-"""Commands about the whole cluster: lengths, outcomes, purges, and commands passed on to a holder (extensions.md).
+"""Commands about the whole cluster: lengths, outcomes, purges, and commands passed on to a holder.
 
 A member that can't be reached, or is silent, never makes an error of it: the reply says how many spoke, so both sides
 of a partition go on.

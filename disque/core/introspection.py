@@ -204,7 +204,7 @@ _SUMMED = (b"delivered", b"delayed", b"acked", b"copies", b"blocked", b"jobs-in"
 
 
 def queue_fields(name: bytes, rows: Sequence[tuple[int, ...]]) -> list[Reply]:
-    """What `status_of` said at one node or at several, summed, as pairs in a flat array (extensions.md, QSTAT)."""
+    """What `status_of` said at one node or at several, summed, as pairs in a flat array (QSTAT GLOBAL)."""
     oldest = max([row[2] for row in rows])
     pause = 0
     for row in rows:

@@ -121,7 +121,7 @@ PAGE_MIN_BYTES = 256  # smaller bodies stay in memory: a handle is no smaller
 
 @value
 class Paged:
-    """A body that lies in the log alone: in the record of `size` bytes at `offset` of a segment (architecture 8)."""
+    """A body that lies in the log alone: in the record of `size` bytes at `offset` of a segment."""
 
     segment: int
     offset: int

@@ -1,7 +1,7 @@
 """What the log asks of the core: where records came to lie, what must be said again, and which bodies may leave memory.
 
 Bodies of jobs that were stored leave memory while it is tight; they lie in the log alone and are read when a reply or a
-message needs them (architecture 8). Whatever the log is about to throw away and is still needed is said again as it
+message needs them. Whatever the log is about to throw away and is still needed is said again as it
 stands now, so that no record of any age is ever needed twice (M24).
 """
 

@@ -125,7 +125,7 @@ def _evict_from(state: State, pool: dict[JobId, _Memory]) -> None:
 
 
 def is_worth_paging(state: State, body: bytes) -> bool:
-    """True if memory is filling, and this body's handle is smaller than it (architecture 8)."""
+    """True if memory is filling, and this body's handle is smaller than it."""
     return len(body) >= PAGE_MIN_BYTES and is_paging(state)
 
 

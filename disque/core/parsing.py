@@ -1,7 +1,6 @@
 """From a client's arguments to a command: option words, numbers and their exact complaints.
 
-No check that needs the state of the node is here: those are the engine's. Orders and texts are Disque's (reference 1)
-and those of extensions.md.
+No check that needs the state of the node is here: those are the engine's. Orders and texts are Disque's (reference 1).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Encoder: values in, reply bytes out, in version 2 or 3 of the protocol.
 
 Small functions for each kind of reply, and `encode` for nested plain values. It knows nothing of
-jobs or commands. The versions differ in nil and in maps alone (reference: extensions.md, HELLO).
+jobs or commands. The versions differ in nil and in maps alone.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Admin: the commands that the shell answers by itself, one function each, in the table `ADMIN`.
 
 A function takes the shell, the client and the words after the name, and returns the answer, or
-raises CommandError. Texts and order of checks are Disque's (reference 1.13-1.18); HELLO with a
-version is ours (extensions.md).
+raises CommandError. Texts and order of checks are Disque's; HELLO with a version is Redis'.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 elapsed.
 
 It knows nothing of what is timed. A step of the wall clock requeues and expires nothing, since
-after the start only monotonic time is read (architecture.md §4).
+after the start only monotonic time is read.
 """
 
 from __future__ import annotations

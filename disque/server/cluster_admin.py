@@ -2,8 +2,7 @@
 membership's view.
 
 It reads the view and asks the broker for changes; how nodes agree is membership's business. Texts
-and order of checks: reference 1.13 and 1.15; FORGET … ALL and host names in MEET are ours
-(extensions.md).
+and order of checks are Disque's; FORGET … ALL and host names in MEET are ours.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 The class body is the table: name, type, default, kind, help, whether CONFIG SET may change it, in
 the order of CONFIG GET (Disque's first, then what it doesn't show, then ours). `configfile` reads
 the file, the environment and the flags into it. Nothing here acts on a change: `set` says which
-setting changed, and the server does the rest. Source: reference 1.17, extensions.md.
+setting changed, and the server does the rest.
 """
 
 from __future__ import annotations

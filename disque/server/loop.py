@@ -1,5 +1,4 @@
-"""Turns: the loop that drives the broker; each turn stores, then sends, then replies
-(architecture.md §4).
+"""Turns: the loop that drives the broker; each turn stores, then sends, then replies.
 
 It knows neither commands nor sockets. Whoever feeds the broker (a reader, the bus) calls `open`
 before and `end`, `finish` or `wake` after. All inputs between two turns share one write a peer

@@ -1,7 +1,6 @@
 """Topics over RESP: SUBSCRIBE and its kin, and what a subscriber hears, bounded.
 
 The core knows a connection's subscriptions under an id of their own, `client.subscriber`, made at the first one.
-Source: extensions.md.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The command table: which names there are, how many arguments they take, what they are like.
 
 It is data; who answers a command isn't known here. First Disque's 32, then ours. QUIT isn't in it,
-as in Disque: the connection answers that before all checks. Source: reference 0.4, extensions.md.
+as in Disque: the connection answers that before all checks.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Excuses: the only ways in which an acknowledged job may be gone. No excuse is a failure (E1-E8 are the brief's).
+"""Excuses: the only ways in which an acknowledged job may be gone. No excuse is a failure.
 
-E7 (eviction) takes only jobs that were acked or handed out, so it never explains a missing one; E8 (never
-acknowledged) is outside of what anybody asks here.
+Eviction is none: it takes only jobs that were acked or handed out. A job that was never acknowledged isn't asked about.
 """
 
 from __future__ import annotations

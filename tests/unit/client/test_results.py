@@ -1,4 +1,4 @@
-"""Results: replies to values. The replies are those of reference 1 and extensions.md."""
+"""Results: replies to values. The replies are those of reference 1 and docs/commands.md."""
 
 from __future__ import annotations
 

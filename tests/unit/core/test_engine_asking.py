@@ -1,4 +1,4 @@
-"""Questions to the cluster: GLOBALQLEN, QSTAT GLOBAL, WAITJOB (extensions.md: asking, who counts a job)."""
+"""Questions to the cluster: GLOBALQLEN, QSTAT GLOBAL, WAITJOB."""
 
 from __future__ import annotations
 

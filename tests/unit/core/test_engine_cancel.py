@@ -1,4 +1,4 @@
-"""CANCELJOB and QPURGE (extensions.md; B9, M19): gone everywhere, and they don't come back."""
+"""CANCELJOB and QPURGE (B9, M19): gone everywhere, and they don't come back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Delivery limit and dead letters, priority (extensions.md ADDJOB; M13, B8, S13; U13)."""
+"""Delivery limit and dead letters, priority (M13, B8, S13; U13)."""
 
 from __future__ import annotations
 

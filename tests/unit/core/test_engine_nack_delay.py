@@ -1,4 +1,4 @@
-"""NACK … DELAY (extensions.md, B1.8, M8): kept back under its own id and counters, by all holders."""
+"""NACK … DELAY (B1.8, M8): kept back under its own id and counters, by all holders."""
 
 from __future__ import annotations
 

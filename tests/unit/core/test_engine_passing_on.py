@@ -1,4 +1,4 @@
-"""NACK, ENQUEUE, DEQUEUE, WORKING, REVIVE at a node without a copy: passed on to one holder (extensions.md)."""
+"""NACK, ENQUEUE, DEQUEUE, WORKING, REVIVE at a node without a copy: passed on to one holder."""
 
 from __future__ import annotations
 

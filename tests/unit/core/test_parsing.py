@@ -1,4 +1,4 @@
-"""Words of the commands about the whole cluster (extensions.md): any case, any order, the last one wins."""
+"""Words of the commands about the whole cluster: any case, any order, the last one wins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Topics over RESP, to the byte (extensions.md), and what a slow subscriber costs."""
+"""Topics over RESP, to the byte, and what a slow subscriber costs."""
 
 from __future__ import annotations
 
