@@ -19,11 +19,10 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 import trio
 
 from disque.client import commands
-from disque.client.blocking import keep_alive
 from disque.client.pipeline import Pipeline
 from disque.client.session import Session
 from disque.client.subscription import Listener
-from disque.client.transport import READ_BYTES
+from disque.client.transport import READ_BYTES, keep_alive
 from disque.client.url import Endpoint
 
 if TYPE_CHECKING:

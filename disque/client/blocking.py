@@ -27,7 +27,7 @@ from disque.client.errors import ReplyError
 from disque.client.pipeline import Pipeline
 from disque.client.session import Session, read
 from disque.client.subscription import Listener
-from disque.client.transport import KEEPALIVE, READ_BYTES, run
+from disque.client.transport import READ_BYTES, keep_alive, run
 from disque.client.url import Endpoint
 
 if TYPE_CHECKING:
@@ -127,15 +127,6 @@ class SocketTransport:
     def now(self) -> float:
         """The monotonic clock."""
         return time.monotonic()
-
-
-def keep_alive(sock: Any) -> None:
-    """Have the kernel find out that the other machine has gone; `sock` may be trio's."""
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in KEEPALIVE.items():
-        # not on every system
-        if hasattr(socket, name):
-            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 def _left(deadline: float | None) -> float | None:

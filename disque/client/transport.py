@@ -6,6 +6,7 @@ suspends, and `run` carries one out like a plain call; where they are made of tr
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Coroutine
 from contextlib import AbstractContextManager
 from typing import Any, Protocol, TypeVar
@@ -78,3 +79,12 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
         return end.value  # type: ignore[no-any-return]
     coroutine.close()
     raise AssertionError("a blocking transport doesn't suspend")
+
+
+def keep_alive(sock: Any) -> None:
+    """Have the kernel find out that the other machine has gone; `sock` may be trio's."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in KEEPALIVE.items():
+        # not on every system
+        if hasattr(socket, name):
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
