@@ -1,5 +1,6 @@
-"""Commands: an operation of the history as words of the protocol, its reply as the values of an ok, its error as an
-outcome. Pure; what `fail` and `info` mean stands in jepsen.history.
+"""Commands: an operation of the history as words of the protocol, and its reply as the history's values.
+
+Pure; what `fail` and `info` mean stands in jepsen.history.
 """
 
 from __future__ import annotations

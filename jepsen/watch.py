@@ -1,5 +1,4 @@
-"""Watch: what makes a run doubtful though no promise is broken: a harness that stood still, servers
-that stopped unasked.
+"""Watch: what makes a run doubtful though no promise is broken: a harness that stood still, servers that stopped.
 
 On a busy machine everything slows down as a fault would make it, the harness, too; such spans are told to the checkers.
 A server that is late while the harness is in time has no excuse.

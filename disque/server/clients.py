@@ -1,5 +1,4 @@
-"""Clients: accepts connections, reads them, runs their commands, and sees that none costs more
-than it may.
+"""Clients: accepts connections, reads them, runs their commands, and sees that none costs more than it may.
 
 It knows connections, not commands: `execute` (dispatch.py) does those. Reading, running and
 answering happen in one synchronous stretch; a task is only woken for what must wait. While a

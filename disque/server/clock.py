@@ -1,5 +1,4 @@
-"""Clock: milliseconds for the broker, made once from the wall clock at start plus monotonic time
-elapsed.
+"""Clock: milliseconds for the broker, made once from the wall clock at start plus monotonic time elapsed.
 
 It knows nothing of what is timed. A step of the wall clock requeues and expires nothing, since
 after the start only monotonic time is read.

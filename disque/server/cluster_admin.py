@@ -1,5 +1,4 @@
-"""Cluster administration: CLUSTER's subcommands and Disque's HELLO, answered from the
-membership's view.
+"""Cluster administration: CLUSTER's subcommands and Disque's HELLO, answered from the membership's view.
 
 It reads the view and asks the broker for changes; how nodes agree is membership's business. Texts
 and order of checks are Disque's; FORGET … ALL and host names in MEET are ours.

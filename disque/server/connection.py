@@ -1,5 +1,4 @@
-"""Client: one connection of a client, as the turn loop sees it: slots for replies, kept input,
-bytes to be sent.
+"""Client: one connection of a client, as the turn loop sees it: slots for replies, kept input, bytes to be sent.
 
 It knows nothing of commands, and it never waits: `send` is a non-blocking write, what doesn't fit
 is kept until the pusher (polling.py) finds room. The idea: a reply has a *slot* from the

@@ -1,5 +1,4 @@
-"""Dispatch: one command of a client, from its words to the broker or to an administrative
-function.
+"""Dispatch: one command of a client, from its words to the broker or to an administrative function.
 
 The order of checks is Disque's (reference 0.3): QUIT, name, number of words, authentication, state of the log,
 memory; then the command itself. It knows who answers what, nothing of bytes or sockets. Here is also where

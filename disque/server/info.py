@@ -1,5 +1,4 @@
-"""Info: the server's counters and the text of INFO, in Disque's sections and order (reference
-1.14).
+"""Info: the server's counters and the text of INFO, in Disque's sections and order (reference 1.14).
 
 It counts what connections and commands do; what jobs and peers do is counted by the engine and by
 membership, and only shown here. Fields for what this server hasn't (a fork) keep their place with

@@ -1,5 +1,4 @@
-"""Latency: the worst delays, a second each, of the few things that can delay others; the LATENCY
-command.
+"""Latency: the worst delays, a second each, of the few things that can delay others; the LATENCY command.
 
 Events are `command`, `fast-command` (commands that should be quick), `jobs-processing` (timers of
 jobs), and of the log `aof-write`, `aof-fsync` and `aof-fsync-always` (which replies wait for).

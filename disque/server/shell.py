@@ -1,5 +1,4 @@
-"""Shell: what administrative commands may reach: the broker, the connections, the configuration,
-the clock.
+"""Shell: what administrative commands may reach: the broker, the connections, the configuration, the clock.
 
 It holds parts and wires nothing (app.py does); commands take it as their first argument. Answers
 that need time (a host name to be resolved) are `Later`s, which `finish_later` brings to an end.

@@ -1,5 +1,4 @@
-"""Sockets: listening ones, opened before anything is promised, with one clear sentence if that fails; and what the
-kernel is asked of those of clients.
+"""Sockets: listening ones, opened before anything is promised; and what the kernel is asked of those of clients.
 
 It knows addresses and ports, nothing of what is served there.
 """

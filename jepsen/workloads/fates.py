@@ -1,5 +1,4 @@
-"""Fates: workloads about jobs that end without an ack: they wait, expire, are purged
-or cancelled, or become dead letters."""
+"""Fates: workloads about jobs that end without an ack: they wait, expire, are purged or cancelled, or die."""
 
 # Shapes are shared: not every one of a kind needs all that it is given.
 # ruff: noqa: ARG002
