@@ -768,6 +768,15 @@ def ping_from_b(one: Membership, *entries: GossipEntry) -> None:
     one.frame(ConnId(2), messages.encode(messages.Ping(gossip)))
 
 
+def pass_silence(one: Membership) -> None:
+    """3.5 s in which B alone speaks, and nobody can be dialed."""
+    for now in range(START_MS + 100, START_MS + 3_501, 100):
+        one.advance(now)
+        for dial in one.take_ready().dials:
+            one.dial_failed(dial.dial, "no")
+        one.frame(ConnId(2), messages.encode(messages.Pong(Gossip(5, False, "", 7711, BUS_PORT))))
+
+
 def with_silent_c() -> Membership:
     """A linked with B; C was there once and is silent for longer than the node timeout."""
     one = linked()
@@ -775,13 +784,7 @@ def with_silent_c() -> Membership:
     one.closed(ConnId(4))
     for dial in one.take_ready().dials:
         one.dial_failed(dial.dial, "no")
-    now = START_MS
-    for _ in range(35):
-        now += 100
-        one.advance(now)
-        for dial in one.take_ready().dials:
-            one.dial_failed(dial.dial, "no")
-        one.frame(ConnId(2), messages.encode(messages.Pong(Gossip(5, False, "", 7711, BUS_PORT))))
+    pass_silence(one)
     return one
 
 
@@ -799,13 +802,7 @@ def test_report_is_taken_back_by_later_gossip():
     ping_from_b(one, GossipEntry(C, "10.0.0.3", 7711, BUS_PORT, messages.SUSPECT))
     ping_from_b(one, GossipEntry(C, "10.0.0.3", 7711, BUS_PORT, 0))
     one.closed(ConnId(4))
-    now = START_MS
-    for _ in range(35):
-        now += 100
-        one.advance(now)
-        for dial in one.take_ready().dials:
-            one.dial_failed(dial.dial, "no")
-        one.frame(ConnId(2), messages.encode(messages.Pong(Gossip(5, False, "", 7711, BUS_PORT))))
+    pass_silence(one)
     member = one.view().members[C]
     assert (member.is_suspect, member.is_failed) == (True, False)
 
