@@ -13,7 +13,7 @@ structured file systems do: a deletion could then go before the creation that it
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from disque.aof import format as fmt
@@ -56,7 +56,8 @@ class Source(Protocol):
 class Compaction:
     """One at a time: of the oldest segment, or of everything (a rewrite). Called between the writes of two turns."""
 
-    def __init__(self, store: Store, source: Source) -> None:
+    def __init__(self, store: Store, source: Callable[[], Source]) -> None:
+        """`source` gives the engine of the moment: CLUSTER RESET HARD makes another one."""
         self._store = store
         self._source = source
         self._ids: Iterator[bytes | None] | None = None
@@ -92,7 +93,7 @@ class Compaction:
             return False
         if len(store.sizes) > 2 * store.total_bytes // store.segment_bytes + SEGMENTS_SPARE:
             return True
-        limit = self._source.live_bytes() * (100 + percentage) // 100
+        limit = self._source().live_bytes() * (100 + percentage) // 100
         return store.total_bytes > max(limit, min_bytes)
 
     def begin(self) -> None:
@@ -145,8 +146,9 @@ class Compaction:
         return copied
 
     def _place(self, places: list[tuple[bytes, int, int, int]]) -> None:
+        placed = self._source().placed
         for place in places:
-            self._source.placed(*place)
+            placed(*place)
 
     def _gather(
         self, ids: Iterator[bytes | None], budget_bytes: int
@@ -167,7 +169,7 @@ class Compaction:
 
     def _take(self, id_: bytes, batch: dict[bytes, None], records: list[Record]) -> int:
         """Restate an id that would be lost with the old segments; returns about how many bytes it takes."""
-        source = self._source
+        source = self._source()
         if id_ in batch or not source.knows(id_) or source.segment_of(id_) >= self._boundary:
             return 0
         said = source.restate(id_)
@@ -179,7 +181,7 @@ class Compaction:
     # Which ids
 
     def _ids_known(self) -> Iterator[bytes | None]:
-        for id_ in self._source.logged_ids():
+        for id_ in self._source().logged_ids():
             self._looked += _LOOK_BYTES
             yield id_
 

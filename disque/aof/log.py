@@ -43,13 +43,16 @@ class AppendLog:
     def __init__(
         self,
         store: Store,
-        source: Source,
+        source: Callable[[], Source],
         *,
         policy: str,
         observe: Callable[[str, int], None] = lambda _name, _ms: None,
         wake: Callable[[], None] = lambda: None,
     ) -> None:
-        """`observe` hears of an event and the ms that it took, `wake` when the log became unsafe between turns."""
+        """`source` is Compaction's.
+
+        `observe` hears of an event and the ms that it took, `wake` when the log became unsafe between turns.
+        """
         self.store = store
         self.compaction = Compaction(store, source)
         self.policy = policy  # appendfsync
@@ -92,8 +95,9 @@ class AppendLog:
 
     def _write(self, records: Sequence[Record]) -> None:
         places = self.store.write(records)
+        placed = self._source().placed
         for place in places:
-            self._source.placed(*place)
+            placed(*place)
         self._writes += 1
 
     async def wait_safe(self) -> None:

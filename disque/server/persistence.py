@@ -25,9 +25,8 @@ from disque.server.loading import Loading
 from disque.server.loop import NullLog
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
-    from disque.core.ready import Record
     from disque.server.config import Config
     from disque.server.eventlog import EventLog
     from disque.server.latency import Latency
@@ -137,7 +136,7 @@ class Persistence:
         )
         self.log = AppendLog(
             store,
-            _Source(self._turns),
+            lambda: self._turns.broker.engine,
             policy=config.appendfsync,
             observe=self._observe,
             wake=self._turns.wake,
@@ -425,38 +424,3 @@ class Persistence:
             ("aof_fsyncs", log.syncs),
             ("aof_unreadable_bodies", log.store.unreadable),
         ]
-
-
-class _Source:
-    """disque.aof.compaction.Source: the engine that the broker has now."""
-
-    def __init__(self, turns: Turns) -> None:
-        self._turns = turns
-
-    @property
-    def _engine(self) -> Engine:
-        return self._turns.broker.engine
-
-    def knows(self, id_: bytes) -> bool:
-        """See Engine."""
-        return self._engine.knows(id_)
-
-    def segment_of(self, id_: bytes) -> int:
-        """See Engine."""
-        return self._engine.segment_of(id_)
-
-    def restate(self, id_: bytes) -> list[Record]:
-        """See Engine."""
-        return self._engine.restate(id_)
-
-    def placed(self, id_: bytes, segment: int, offset: int, size: int) -> None:
-        """See Engine."""
-        self._engine.placed(id_, segment, offset, size)
-
-    def logged_ids(self) -> Iterator[bytes]:
-        """See Engine."""
-        return self._engine.logged_ids()
-
-    def live_bytes(self) -> int:
-        """See Engine."""
-        return self._engine.live_bytes()

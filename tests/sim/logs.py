@@ -71,7 +71,7 @@ class SimLog:
             unsynced=found.unsynced,
             segment_bytes=self.world.profile.segment_bytes,
         )
-        self.compaction = Compaction(self.store, broker.engine)
+        self.compaction = Compaction(self.store, lambda: broker.engine)
         broker.bodies = self.store.read
         self._append(())
         self._sync_here()

@@ -32,7 +32,7 @@ class Logged:
             node_records=node.engine.node_records,
             segment_bytes=segment_bytes,
         )
-        self.compaction = Compaction(self.store, node.engine)
+        self.compaction = Compaction(self.store, lambda: node.engine)
 
     def turn(self) -> None:
         for place in self.store.write(self.node.records):

@@ -55,7 +55,7 @@ class World:
         )
         self.log = AppendLog(
             store,
-            self.engine,
+            lambda: self.engine,
             policy=policy,
             observe=lambda name, _ms: self.seen.append(name),
             wake=self._wake,

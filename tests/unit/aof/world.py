@@ -183,7 +183,7 @@ class Node:
             unsynced=self.findings.unsynced,
             segment_bytes=self.segment_bytes,
         )
-        self.compaction = Compaction(self.store, self.engine)
+        self.compaction = Compaction(self.store, lambda: self.engine)
         if not self.findings.boot:
             self.store.set_complete()
         self.turn()
