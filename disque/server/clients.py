@@ -1,15 +1,14 @@
 """Clients: accepts connections, reads them, runs their commands, and sees that none costs more than it may.
 
-It knows connections, not commands: `execute` (dispatch.py) does those. Reading, running and
-answering happen in one synchronous stretch; a task is only woken for what must wait. While a
-command of a client waits, only ADDJOBs behind ADDJOBs run (`overtakes`), so that a pipeline of them
-is replicated together; beyond a limit the rest isn't even read.
+It knows connections, not commands: `execute` (dispatch.py) does those. Reading, running and answering happen in one
+synchronous stretch; a task is only woken for what must wait. While a command of a client waits, only ADDJOBs behind
+ADDJOBs run (`overtakes`), so that a pipeline of them is replicated together; beyond a limit the rest isn't even read.
 
-*The end of the stream.* A client that ends its side (`printf ... | nc`, shutdown) may still read, and
-TCP doesn't tell that from one that has gone. So commands that were sent are run, and those that wait
-get LAST_REPLIES_S to be answered: what a producer has said counts. A GETJOB or WAITJOB that waits
-ends at once, as in Redis: a job given to somebody who has gone would be lost till its RETRY. A connection that is
-reset, or that can't be written to, has gone for certain: all that waits is taken back at once.
+*The end of the stream.* A client that ends its side (`printf ... | nc`, shutdown) may still read, and TCP doesn't tell
+that from one that has gone. So commands that were sent are run, and those that wait get LAST_REPLIES_S to be answered:
+what a producer has said counts. A GETJOB or WAITJOB that waits ends at once, as in Redis: a job given to somebody who
+has gone would be lost till its RETRY. A connection that is reset, or that can't be written to, has gone for certain:
+all that waits is taken back at once. When the server ends, all is as if the clients had ended their sides.
 """
 
 from __future__ import annotations
@@ -62,6 +61,7 @@ READ_BYTES_LARGE = 1 << 20  # while a large body arrives
 ACCEPTS_A_TURN = 5  # what newcomers say must fit into a row, or others wait
 FAREWELLS_MAX = 10  # refused connections that are closed politely, and hold a file, at a time
 LINGER_S = 1.0  # how long a closed connection's input is drained, lest a reset loses the reply
+FAREWELL_ANSWERS_S = 1.0  # for what waits when the server ends
 FAREWELL_LINGER_S = 0.1  # the same when the server ends
 LAST_REPLIES_S = 10.0  # for what waits of a client that has ended its side
 STALL_S = 10.0  # a closing connection that takes no byte for so long is dropped
@@ -75,12 +75,7 @@ class Clients:
     """All connections of clients. `by_id` is in the order of their coming."""
 
     def __init__(
-        self,
-        turns: Turns,
-        *,
-        limits: ClientLimits,
-        figures: Figures,
-        events: EventLog,
+        self, turns: Turns, *, limits: ClientLimits, figures: Figures, events: EventLog
     ) -> None:
         self.turns = turns
         self.limits = limits
@@ -103,7 +98,7 @@ class Clients:
         self._nursery: trio.Nursery | None = None
         self._last_id = 0
         self._farewells = 0
-        self._linger_s = LINGER_S
+        self._linger_s, self._answers_s = LINGER_S, LAST_REPLIES_S
         self._is_complaining = False  # about a lack of file descriptors
         self._accepting = trio.CancelScope()
         self._poller = Poller(turns, self._take_in)
@@ -264,11 +259,16 @@ class Clients:
             await trio.sleep_forever()
 
     async def farewell(self, patience_s: float) -> None:
-        """Accept nobody more, run nothing more, send what is owed, then close all."""
+        """Accept nobody more, run and answer what has come, then close all."""
         self._accepting.cancel()
-        self._linger_s = FAREWELL_LINGER_S
+        self._linger_s, self._answers_s = FAREWELL_LINGER_S, FAREWELL_ANSWERS_S
         for client in list(self.by_id.values()):
-            client.close_soon()
+            if client.has_ended or self._is_full(client):
+                client.close_soon()
+                continue
+            self._take_in(client)
+            client.say_last()
+            self._see_off(client)
         with trio.move_on_after(patience_s):
             while self.by_id:
                 await trio.sleep(0.01)
@@ -411,7 +411,7 @@ class Clients:
                 self._figures.reads_paused += client.is_full
                 while self._is_full(client) and not (client.has_ended or client.is_closing):
                     await self._wait_change(client)
-            with trio.move_on_after(LAST_REPLIES_S):
+            with trio.move_on_after(self._answers_s):
                 await self._see_out(client)
         finally:
             self._poller.unwatch(client)

@@ -9,6 +9,8 @@ command, so several commands of one connection may be under way.
 
 from __future__ import annotations
 
+import contextlib
+import socket
 from collections import deque
 from itertools import chain, groupby, islice
 from typing import TYPE_CHECKING, Any, Protocol
@@ -20,7 +22,6 @@ from disque.server.render import Whole
 from disque.server.shelf import SHELVED_MIN_BYTES, Shelf, is_shelved
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Callable
     from typing import TypeAlias
 
@@ -179,7 +180,7 @@ class Client:
         self.is_mute = False  # the command that runs isn't answered
         self.is_alone = False  # a command waits that nothing may overtake
         self.is_abandonable = False  # ... and that the end of the stream ends: GETJOB, WAITJOB
-        self.has_ended = False  # the other side sends no more
+        self.has_ended = False  # the other side sends no more, or isn't read any more
         self.has_written = False  # a finished reply may speak of what the log doesn't hold yet
         self.is_closing = False  # nothing more is read or run; closed once its replies are sent
         self.is_dead = False  # nothing more can be sent
@@ -472,8 +473,22 @@ class Client:
             return
         if self.is_closing:
             self.flushed.set()
+            if self.has_ended and self.dialect is None:
+                self._finish()
         elif self.on_flushed is not None:
             self.on_flushed()
+
+    def say_last(self) -> None:
+        """Nothing more is read; the last reply and the end of the stream leave together, lest another command comes."""
+        self.has_ended = True
+        if self.dialect is None:
+            self.on_flushed = self._finish
+            self._mind_flushed()
+
+    def _finish(self) -> None:
+        if not self.has_input:
+            with contextlib.suppress(OSError):
+                self.sock.shutdown(socket.SHUT_WR)
 
     def close_soon(self) -> None:
         """Run nothing more; the connection closes when its replies are sent."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import socket
 import time
 from contextlib import ExitStack
@@ -373,6 +374,36 @@ async def test_client_that_dies_takes_all_its_waiting_addjobs_back() -> None:
         await trio.testing.wait_all_tasks_blocked()
         assert world.broker.engine.statistics().blocked_clients == 0
         assert world.broker.engine.statistics().waiting_jobs == 0
+
+
+async def test_farewell_answers_what_was_sent_before() -> None:
+    async with running() as world:
+        copies_never_come(world)
+        waiting, late, worker = world.connect(), world.connect(), world.connect()
+        await worker.send(b"GETJOB FROM other\r\n")
+        await waiting.send(b"ADDJOB q a 0\r\n")
+        await trio.testing.wait_all_tasks_blocked()
+        os.write(late.stream.socket.fileno(), b"ADDJOB q b 0 REPLICATE 1\r\n")  # not read yet
+        world.nursery.start_soon(world.clients.farewell, SOON_S)
+        await trio.testing.wait_all_tasks_blocked()
+        copy_stored(world, 0)
+        for peer in (waiting, late):
+            assert (await peer.read_line()).startswith(b"+D-")
+            await peer.expect_end()
+        await worker.expect_end()
+
+
+async def test_farewell_ends_though_an_addjob_waits_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("disque.server.clients.FAREWELL_ANSWERS_S", 0.01)
+    async with running() as world:
+        copies_never_come(world)
+        peer = world.connect()
+        await peer.send(b"ADDJOB q a 0\r\n")
+        await trio.testing.wait_all_tasks_blocked()
+        await world.clients.farewell(SOON_S)
+        await peer.expect_end()
 
 
 async def test_after_the_farewell_nobody_more_is_served_however_they_come() -> None:
