@@ -24,8 +24,9 @@ from disque.core import wire
 from disque.core.commands import Command
 from disque.core.engine import Engine
 from disque.core.flushing import inherit
+from disque.core.job import JobState
 from disque.core.limits import Limits
-from disque.core.messages import WITH_BODY, Message
+from disque.core.messages import WITH_BODY, Message, Refused, ReplJob, YourJobs
 from disque.core.ready import ClientId, Delivery, NilArray, Paged, Ready, Record, Reply
 
 
@@ -120,7 +121,8 @@ class Broker:
     def freeze(self) -> None:
         """Records can't be stored: until `thaw` the engine has no time and hears no peer, and its effects stay inside.
 
-        Only replies come out. Commands that read are allowed, and `disconnect`; peers see a member that doesn't answer.
+        Only replies come out. Commands that read are allowed, and `disconnect`; peers see a member that answers nothing
+        but that it takes no copies.
         """
         self._frozen_at_ms = self._now_ms
 
@@ -184,10 +186,20 @@ class Broker:
         """A frame has come over a connection; its payloads are handled at once."""
         self.membership.frame(conn, body)
         for peer, boot, payload in self.membership.take_payloads():
-            if self._frozen_at_ms is None and self._returning is None:
+            if self._returning is not None:
+                continue
+            if self._frozen_at_ms is None:
                 self._payload(peer, boot, payload)
+            else:
+                self._decline(peer, payload)
 
     def _payload(self, peer: NodeId, boot: int, payload: bytes) -> None:
+        statements = self._statements(peer, payload)
+        self._pass_view_on()
+        for statement in statements:
+            self.hear(peer, boot, statement)
+
+    def _statements(self, peer: NodeId, payload: bytes) -> list[Message]:
         refused: list[str] = []
         statements: list[Message] = []
         try:
@@ -196,9 +208,22 @@ class Broker:
             refused = [str(error)]
         if refused:
             self._complain(peer, refused)
-        self._pass_view_on()
-        for statement in statements:
-            self.hear(peer, boot, statement)
+        return statements
+
+    def _decline(self, peer: NodeId, payload: bytes) -> None:
+        """Frozen: no copy can be stored. Whoever asks for one hears that, lest every ADDJOB waits for us (M25).
+
+        Of a job that this node may have had in its queue, or handed out, nothing is said.
+        """
+        jobs = self.engine.state.jobs
+        refusals: list[Message] = []
+        for said in self._statements(peer, payload):
+            if isinstance(said, ReplJob | YourJobs):
+                job = jobs.get(said.id)
+                if job is None or (job.state is JobState.ACTIVE and not job.leases):
+                    refusals.append(Refused(said.id, is_queue_only=False))
+        if refusals:
+            self.membership.send(peer, wire.encode(refusals))
 
     def _complain(self, peer: NodeId, refused: list[str]) -> None:
         """A peer said what no node of ours would: counted, and noted at most once a minute."""

@@ -189,6 +189,19 @@ def test_stop_while_the_disk_is_full_fits_into_the_grace_time_of_a_container(log
     assert time.monotonic() - started < 8
 
 
+def test_full_disk_of_one_node_keeps_no_producer_of_the_others_waiting(tmp_path: Path) -> None:
+    with Cluster(tmp_path, 3, *LOG) as cluster:
+        cluster.join()
+        one, _, full = cluster.nodes
+        one.call("ADDJOB", "q", "on all three", 60_000, "REPLICATE", 3)
+        limit(full, 0)
+        ids = [one.call("ADDJOB", "q", "on two", 60_000) for _ in range(3)]
+        assert full.info("persistence")["aof_last_write_status"] == "err"
+        assert len(set(ids)) == 3
+        text = one.call_error("ADDJOB", "q", "on all three", 100, "REPLICATE", 3)
+        assert text.startswith("NOREPL"), text
+
+
 def test_rewrite_that_nobody_needs_troubles_nobody_when_the_disk_is_full(node: Node) -> None:
     for _ in range(100):
         node.call("ADDJOB", "q", "x" * 1000, 0)
