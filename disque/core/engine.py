@@ -245,6 +245,12 @@ class Engine:
         if record.kind in BASE_KINDS and logged.stands_for(state, record):
             logged.placed(state, record.fields[0], segment, offset, size)  # type: ignore[arg-type]
 
+    def clear_up(self) -> bool:
+        """One bounded step of what a replayed flush left to do, as time does too; True if there is more."""
+        state = self.state
+        flushing.trash_due(state, state.trash)
+        return bool(state.trash.pools)
+
     def restored(
         self, *, since: int | None = None, boot: int | None = None, queued: Iterable[bytes] = ()
     ) -> None:

@@ -14,16 +14,15 @@ from disque.core.job import Job
 from disque.core.jobqueue import JobQueue
 from disque.core.passes import Trash
 from disque.core.ready import NilArray
+from disque.core.setaside import put_all_aside
 from disque.core.sleeper import Sleeper
 from disque.core.state import (
     Absence,
     AddWait,
-    ByState,
     GetWait,
     Mark,
     Repair,
     State,
-    Tally,
     Tie,
     Tombstone,
     fail,
@@ -36,28 +35,10 @@ from disque.core.state import (
 def flush_all(state: State) -> None:
     """Forget everything about jobs; who waits is told."""
     record(state, "flush")
-    for peer in state.peers.values():
-        state.agenda.cancel(peer)
-        peer.moves.clear()  # not what was taken in: a source that asks now mustn't hear no (B6.5)
-    if state.leaver is not None:
-        leaver = state.leaver
-        leaver.ids, leaver.kept, leaver.asked, leaver.carried = [], {}, {}, {}
-    for name in POOLS:
-        pool = getattr(state, name)
-        state.trash.pools.append(pool)
-        setattr(state, name, type(pool)())
-    state.by_state = ByState()
-    state.body_bytes = state.paged_bytes = state.spec_bytes = state.name_bytes = 0
-    state.total = Tally()
+    put_all_aside(state)
     trash_due(state, state.trash)
 
 
-# Pools of the state; who waits comes first, and what refers to jobs before the jobs
-POOLS = (
-    "getting", "adding", "adding_of", "tallies", "expired", "offered", "hungry", "quarantine", "asks", "orders",
-    "dummy_answers", "under_replicated", "repairs", "ties", "absences", "tombstones", "long_tombstones", "marks",
-    "queues", "undone", "dummies", "spent", "jobs",
-)  # fmt: skip
 _TRASH_STEP = 2_000
 
 

@@ -16,6 +16,7 @@ from disque.core.jobid import JobId
 from disque.core.listing import drained
 from disque.core.moves import restore_taken
 from disque.core.ready import Record
+from disque.core.setaside import put_all_aside
 from disque.core.sharing import intern_claims, intern_nodes, intern_spec
 from disque.core.state import (
     OpenMove,
@@ -227,10 +228,8 @@ def _taken(state: State, peer: Any, source_boot: Any, boot: Any, high: Any, take
 
 
 def _flush(state: State) -> None:
-    for id_ in list(state.jobs):
-        _gone(state, id_)
-    for id_ in [*state.tombstones, *state.long_tombstones]:
-        forget_tombstone(state, id_)
+    put_all_aside(state)
+    wake(state, state.trash, state.now_ms)
 
 
 _KINDS: Mapping[str, Callable[..., None]] = {

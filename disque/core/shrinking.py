@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from disque.core.flushing import POOLS
+from disque.core.setaside import POOLS
 from disque.core.state import State
 
 _LARGE_BYTES = 256 << 10

@@ -91,6 +91,8 @@ async def load(
     while (batch := await _next(batches, is_large)) is not None:
         for record, segment, offset, size in batch:
             engine.restore(record, segment, offset, size)
+        while engine.clear_up():
+            await trio.lowlevel.checkpoint()
         if is_cancelled():
             return
     lost = [id_ for id_ in replay.findings.lost_ids if not engine.knows(id_)]

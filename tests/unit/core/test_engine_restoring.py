@@ -20,6 +20,7 @@ from tests.unit.core.builders import (
     BOOT,
     CTIME,
     DAY_MS,
+    ME,
     ONCE,
     RETRY_MS,
     STATES,
@@ -363,6 +364,23 @@ def test_flushall_is_in_the_log() -> None:
         node.do(cmd.FlushAll(), client=ClientId(9))
         after = replayed(node, records + node.records)
         assert state_name(after, id_) == "none", kind
+
+
+def test_what_a_replayed_flush_forgets_is_cleared_up_in_steps() -> None:
+    node = Node()
+    for _ in range(5_000):
+        node.engine.command(ME, cmd.AddJob(b"q", b"", 0, replicate=1, retry_ms=RETRY_MS))
+    node.do(cmd.FlushAll(), client=ClientId(9))
+    kept = node.add()
+    after = replayed(node, node.records)
+    assert [*after.state.jobs] == [kept]
+    left = sum(map(len, after.state.trash.pools))
+    assert left >= 5_000
+    while after.engine.clear_up():
+        assert left - sum(map(len, after.state.trash.pools)) <= 2_000
+        left = sum(map(len, after.state.trash.pools))
+    after.advance(RETRY_MS)
+    assert [*after.state.jobs] == [kept]
 
 
 @pytest.mark.parametrize("fields", [(), (1, 2, 3), (b"x",)])
