@@ -45,9 +45,9 @@ _TRASH_STEP = 2_000
 def trash_due(state: State, trash: Trash) -> None:
     """One bounded step of what flush_all left to do."""
     left = _TRASH_STEP
-    while trash.pools and left:
+    while trash.pools and left > 0:
         pool = trash.pools[0]
-        while pool and left:
+        while pool and left > 0:
             left -= 1
             _, item = pool.popitem()
             if isinstance(item, Sleeper):
@@ -56,6 +56,12 @@ def trash_due(state: State, trash: Trash) -> None:
                 reply(state, item.client, NilArray())
             elif isinstance(item, AddWait):
                 fail(state, item.client, "NOREPL", REMOVED_TEXT)
+            elif isinstance(item, list):  # a page of a queue
+                left -= len(item)
+            elif isinstance(item, JobQueue):
+                if pages := item.jobs.take_pages():
+                    trash.pools.append(pages)
+                left -= len(item)
         if not pool:
             del trash.pools[0]
     if trash.pools:

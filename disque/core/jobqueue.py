@@ -112,6 +112,14 @@ class SortedPages:
             yield from page[bisect_left(page, place, key=place_of) :]
             yield from chain.from_iterable(self._pages[at + 1 :])
 
+    def take_pages(self) -> dict[int, list[Job]]:
+        """If there are several pages, take all of them out; for who gives a million jobs back a page at a time."""
+        pages = self._pages
+        if len(pages) < 2:
+            return {}
+        self._pages, self._lasts, self._length = [], [], 0
+        return dict(enumerate(pages))
+
     def _delete(self, at: int, index: int) -> None:
         page = self._pages[at]
         del page[index]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -540,6 +541,27 @@ def test_salted_order_has_no_part_in_who_counts() -> None:
         world = World.of(A, B)
         id_ = replicated(world, copies=2)
         assert purge(world, at=salted(id_, (A, B))[n % 2]) == [1, 2, 0]
+
+
+def test_a_flush_gives_a_long_queue_back_a_page_at_a_time() -> None:
+    node = Node()
+    for n in range(12_000):
+        node.engine.command(ClientId(n + 1_000), cmd.AddJob(b"q", b"", 0, replicate=1))
+    node.add(queue=b"short")
+
+    def in_pages() -> int:
+        pools = node.state.trash.pools
+        pages = [each for pool in pools for each in pool.values() if isinstance(each, list)]
+        return sum(map(len, pages))
+
+    node.do(cmd.FlushAll())
+    counts = [in_pages()]
+    while counts[-1]:
+        node.engine.clear_up()
+        counts.append(in_pages())
+    assert counts[0] == 12_000
+    steps = [before - after for before, after in pairwise(counts)]
+    assert max(steps) <= 2_000 + 512
 
 
 def test_a_flush_forgets_all_at_once_and_clears_up_in_bounded_steps() -> None:
