@@ -33,7 +33,7 @@ from disque.server.heap import LARGE_BYTES
 from disque.server.polling import Poller, Pusher
 from disque.server.render import render
 from disque.server.reviews import Reviews
-from disque.server.sockets import has_hung_up, keep_alive, send_at_once
+from disque.server.sockets import drain, has_hung_up, keep_alive, send_at_once
 from disque.server.tls import Handshakes, TlsSocket
 
 if TYPE_CHECKING:
@@ -369,7 +369,7 @@ class Clients:
 
     async def _say_goodbye(self, sock: socket.socket) -> None:
         try:
-            await self._drain(sock)
+            await drain(sock, self._linger_s)
         except OSError:
             pass
         finally:
@@ -384,7 +384,7 @@ class Clients:
             self._part(client)
             await self._flush(client)
             if not client.is_dead:
-                await self._drain(sock)
+                await drain(sock, self._linger_s)
         except OSError:
             pass  # the other side has gone; nothing is left to be done for it
         finally:
@@ -411,8 +411,9 @@ class Clients:
                 self._figures.reads_paused += client.is_full
                 while self._is_full(client) and not (client.has_ended or client.is_closing):
                     await self._wait_change(client)
-            with trio.move_on_after(self._answers_s):
-                await self._see_out(client)
+            if client.waits or client.has_input:
+                with trio.move_on_after(self._answers_s):
+                    await self._see_out(client)
         finally:
             self._poller.unwatch(client)
 
@@ -527,15 +528,6 @@ class Clients:
                 await client.flushed.wait()
             if client.sent_bytes == sent_bytes and not client.is_flushed:
                 client.die()
-
-    async def _drain(self, sock: socket.socket) -> None:
-        """End our side and read for a moment: closing over unread input destroys what we said."""
-        sock.shutdown(socket.SHUT_WR)
-        with trio.move_on_after(self._linger_s):
-            while True:
-                await trio.lowlevel.wait_readable(sock)
-                if not sock.recv(READ_BYTES):
-                    return
 
     def _push(self, client: Client) -> None:
         """Send what didn't fit at once."""

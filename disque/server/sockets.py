@@ -5,11 +5,14 @@ It knows addresses and ports, nothing of what is served there.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import trio
 
 from disque.errors import ConfigError
 from disque.server.addresses import join_host_port
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
 EVERYWHERE = ("0.0.0.0", "::")
 _ALL = ("*", "")
 _TAKEN = (errno.EADDRINUSE, errno.EACCES)
+_DRAINED_BYTES = 32 << 10
 _TCP_CLOSE, _TCP_CLOSE_WAIT = 7, 8  # states of TCP_INFO
 
 
@@ -100,6 +104,20 @@ def keep_alive(sock: socket.socket, idle_s: int) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, idle_s)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, max(idle_s // 3, 1))
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
+
+
+async def drain(sock: socket.socket, patience_s: float) -> None:
+    """End our side and read for a moment: closing over unread input destroys what we said."""
+    sock.shutdown(socket.SHUT_WR)
+    with contextlib.suppress(BlockingIOError):
+        # Mostly the other side has ended: trio keeps a time limit till its end, and it lies in the way of memory
+        if not sock.recv(_DRAINED_BYTES):
+            return
+    with trio.move_on_after(patience_s):
+        while True:
+            await trio.lowlevel.wait_readable(sock)
+            if not sock.recv(_DRAINED_BYTES):
+                return
 
 
 def has_hung_up(sock: socket.socket, *, counts_end: bool) -> bool:

@@ -415,3 +415,25 @@ async def test_after_the_farewell_nobody_more_is_served_however_they_come() -> N
         await late.expect_end()
         await early.expect_end()
         assert not world.clients.by_id
+
+
+@pytest.mark.patches
+async def test_who_comes_and_goes_leaves_no_time_limit_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # trio keeps one till its time has come, however soon it was needed no more
+    limits_s: list[float] = []
+    move_on_after = trio.move_on_after
+
+    def note(seconds: float) -> trio.CancelScope:
+        limits_s.append(seconds)
+        return move_on_after(seconds)
+
+    monkeypatch.setattr(trio, "move_on_after", note)
+    async with running() as world:
+        peer = world.connect()
+        await peer.stream.send_all(b"PING\r\n")
+        assert await peer.stream.receive_some() == b"+PONG\r\n"
+        await peer.stream.aclose()
+        await trio.testing.wait_all_tasks_blocked()
+        assert (len(world.clients.by_id), limits_s) == (0, [])
