@@ -9,9 +9,7 @@ Flags: `--name value ...` or `--name=value`. It reads files and knows no sockets
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
-import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +19,7 @@ from disque.errors import ConfigError
 from disque.resp.inline import split_words
 from disque.server import dialmap
 from disque.server.config import DIRECTIVES, Config
+from disque.server.files import check_regular
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -180,12 +179,6 @@ def _read(path: Path, size: int, *, may_wait: bool) -> bytes:
     check_regular(path)
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:  # noqa: PTH123 - a descriptor
         return file.read(size)
-
-
-def check_regular(path: Path) -> None:
-    """OSError if what is there, if anything, isn't an ordinary file."""
-    if not stat.S_ISREG(path.stat().st_mode):
-        raise OSError(errno.EINVAL, "not an ordinary file")
 
 
 def weaknesses(config: Config) -> list[str]:

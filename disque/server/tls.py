@@ -19,7 +19,7 @@ import trio
 from cluster.places import oldest_of_most, place_of
 from cluster.tls import explain
 from disque.errors import ConfigError
-from disque.server.configfile import check_regular
+from disque.server.files import check_regular
 
 if TYPE_CHECKING:
     from collections.abc import Callable
