@@ -145,8 +145,8 @@ def parse_url(url: str) -> Endpoint:
         place = part.strip().removeprefix(scheme)
         if "://" in place:
             # with more to come that has an @, it may be the beginning of a password
-            got = place.partition("://")[0] + "://" if "@" in rest else part.rpartition("@")[2]
-            raise ValueError(f"a node is {scheme}host:port, got {got!r}")
+            got = place.partition("://")[0] + "://" if "@" in rest else part
+            raise ValueError(f"a node is {scheme}host:port, got {got.rpartition('@')[2]!r}")
         credentials, _, place = place.rpartition("@")
         if credentials:
             username, password = _credentials(credentials)
