@@ -7,7 +7,6 @@ nothing of how a checker runs.
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -26,23 +25,14 @@ from disque.core.state import State, next_stamp
 UNIT = "tests/unit/core"
 
 
-class Checker(enum.Enum):
-    """Who is expected to notice a mutant."""
-
-    TESTS = "tests"  # the tests that it names
-    SIMULATOR = "simulator"
-    MACHINE = "machine"
-
-
 @attrs.frozen
 class Mutant:
-    """`module`.`function` of the core becomes `replacement`; `checks` are test ids, or what the checker takes."""
+    """`module`.`function` of the core becomes `replacement`; `checks` are ids of the tests that notice."""
 
     what: str
     module: str
     function: str
     replacement: Callable[..., Any]
-    checker: Checker
     checks: tuple[str, ...]
 
 
@@ -156,47 +146,47 @@ def _tests(file: str, *names: str) -> tuple[str, ...]:
 
 FAULTS: Mapping[str, Mutant] = MappingProxyType({
     "W-1": Mutant(
-        "acks are collected by the sizes of sets", "ending", "collect", _w1_sizes, Checker.TESTS,
+        "acks are collected by the sizes of sets", "ending", "collect", _w1_sizes,
         _tests("test_engine_acks", "test_w1_an_importer_acks_and_the_source_hears_of_it"),
     ),
     "W-2": Mutant(
-        "the importer is in nobody's set", "merge", "union", _w2_no_new_holders, Checker.TESTS,
+        "the importer is in nobody's set", "merge", "union", _w2_no_new_holders,
         _tests("test_engine_requeue", "test_w2_the_importer_is_known_to_the_other_copies"),
     ),
     "W-3": Mutant(
-        "YOURJOBS brings an acked job back", "copies", "answer_end", _w3_no_look_at_the_end, Checker.TESTS,
+        "YOURJOBS brings an acked job back", "copies", "answer_end", _w3_no_look_at_the_end,
         _tests("test_engine_acks", "test_w3_nothing_brings_an_acked_job_back")
         + _tests("test_engine_federation", "test_w3_a_job_that_was_acked_while_needjobs_flew_isnt_delivered"),
     ),
     "W-7": Mutant(
-        "dummy acks annihilate each other", "ending", "dummy_answered", _w7_one_answer_is_enough, Checker.TESTS,
+        "dummy acks annihilate each other", "ending", "dummy_answered", _w7_one_answer_is_enough,
         _tests("test_engine_acks", "test_w7_two_dummies_dont_delete_each_other_while_a_member_is_missing"),
     ),
     "W-10": Mutant(
-        "the tie-break is one-sided", "requeue", "on_queued", _w10_one_sided, Checker.TESTS,
+        "the tie-break is one-sided", "requeue", "on_queued", _w10_one_sided,
         _tests("test_engine_requeue", "test_w10_of_two_queued_copies_the_first_in_salted_order_stays_whoever_speaks"),
     ),
     "W-12": Mutant(
-        "RETRY runs from queueing", "delivery", "_lease", _w12_from_queueing, Checker.TESTS,
+        "RETRY runs from queueing", "delivery", "_lease", _w12_from_queueing,
         _tests("test_engine_delivery", "test_w12_retry_counts_from_the_hand_out_not_from_queueing"),
     ),
     "W-13": Mutant(
-        "a default ADDJOB needs dead nodes", "replication", "_needed_peers", _w13_cluster_size, Checker.TESTS,
+        "a default ADDJOB needs dead nodes", "replication", "_needed_peers", _w13_cluster_size,
         _tests("test_engine_replication", "test_w13_default_replicate_answers_with_one_dead_node_of_two_or_three"),
     ),
     "W-16": Mutant(
-        "forgotten nodes are waited for", "state", "members_of", _w16_forgotten_stay, Checker.TESTS,
+        "forgotten nodes are waited for", "state", "members_of", _w16_forgotten_stay,
         _tests(
             "test_engine_acks",
             "test_w16_forget_settles_what_waited_for_the_forgotten_and_its_tombstone_is_long",
         ),
     ),
     "W-18": Mutant(
-        "NEEDJOBS' exponent overflows", "federation", "_next_broadcast", _w18_overflow, Checker.TESTS,
+        "NEEDJOBS' exponent overflows", "federation", "_next_broadcast", _w18_overflow,
         _tests("test_engine_federation", "test_w18_the_broadcast_backs_off_to_30_s_and_never_bursts"),
     ),
     "W-24": Mutant(
-        "WORKING checks no state", "handling", "working_here", _w24_no_state_checks, Checker.TESTS,
+        "WORKING checks no state", "handling", "working_here", _w24_no_state_checks,
         _tests(
             "test_engine_requeue",
             "test_w24_working_on_what_is_over_is_an_error[done-answer4]",
@@ -206,7 +196,7 @@ FAULTS: Mapping[str, Mutant] = MappingProxyType({
         ),
     ),
     "W-32": Mutant(
-        "WILLQUEUE storms for jobs that merely wait", "requeue", "_leave_to", _w32_no_back_off, Checker.TESTS,
+        "WILLQUEUE storms for jobs that merely wait", "requeue", "_leave_to", _w32_no_back_off,
         _tests(
             "test_engine_requeue",
             "test_w32_a_queued_winner_is_asked_ever_more_rarely",
@@ -214,9 +204,9 @@ FAULTS: Mapping[str, Mutant] = MappingProxyType({
         ),
     ),
     "W-38": Mutant(
-        "DELJOB buries what only the receiver could tell", "acks", "on_del_job", _w38_obey, Checker.TESTS,
+        "DELJOB buries what only the receiver could tell", "acks", "on_del_job", _w38_obey,
         _tests("test_engine_acks", "test_deljob_buries_only_if_our_own_holders_are_told"),
     ),
 })  # fmt: skip
 
-__all__ = ["FAULTS", "Checker", "Mutant"]
+__all__ = ["FAULTS", "Mutant"]

@@ -8,7 +8,7 @@ import pytest
 from disque.core import acks, ending, engine
 from disque.core import messages as msg
 from tests.mutants.__main__ import main
-from tests.mutants.bank import FAULTS, Checker, Mutant
+from tests.mutants.bank import FAULTS
 from tests.mutants.faults import Verdict, judge, table
 from tests.mutants.surgery import MissingError, core_modules, operated
 
@@ -63,8 +63,3 @@ def test_a_mutant_that_changes_nothing_survives_and_that_is_failure() -> None:
 def test_an_unknown_name_is_refused() -> None:
     with pytest.raises(SystemExit):
         main(["--faults", "W-99"])
-
-
-def test_a_bank_entry_says_who_must_notice() -> None:
-    assert {mutant.checker for mutant in FAULTS.values()} == {Checker.TESTS}
-    assert isinstance(FAULTS["W-2"], Mutant)

@@ -34,10 +34,8 @@ class Operation:
     command: cmd.Command
     node: Node
     connection: ClientId
-    issued_at: int
     timeout_ms: int  # 0: no time-out of its own
     is_open: bool = True
-    taken_at: int | None = None  # when the node handled it
     life: int = 0  # of the process that took it
 
 
@@ -210,7 +208,7 @@ class Client:
         connection = self._connections.get(node.index)
         if connection is None:
             connection = self._connections[node.index] = self.world.new_client(self, node)
-        operation = Operation(self, kind, command, node, connection, self.world.now, timeout)
+        operation = Operation(self, kind, command, node, connection, timeout)
         self.operation = operation
         self.world.history.invoked(operation)
         self.world.at(self.world.now + on_its_way, lambda: self.world.deliver(operation))

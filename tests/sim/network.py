@@ -83,7 +83,6 @@ class Network:
         self.link_wait_max_ms = profile.limits["link_wait_max_ms"]
         self.now = 0
         self.frames_sent = 0
-        self.frames_lost = 0
         self._streams = streams
         self._trace = trace
         self._nodes = nodes
@@ -293,7 +292,6 @@ class Network:
         self._doom(connection, at_once=False)
 
     def _lose(self, pair: tuple[int, int], body: bytes, why: str) -> None:
-        self.frames_lost += 1
         self._nodes[pair[0]].watch_lost(pair[1], body, why)
 
     def _deliver_in_order(

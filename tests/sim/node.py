@@ -42,7 +42,6 @@ class Node:
         self.storing: Storing | None = None  # of this life, if there is a log
         self.is_alive = False
         self.life = 0  # counts starts
-        self.born_at = 0
         self.slow_ms = 0
         self.effects_left: int | None = None  # a crash waits in the middle of a batch
         self.back_after_ms = 1  # after such a crash
@@ -61,7 +60,6 @@ class Node:
         """Begin a process with what the disk holds; its boot number is larger than any before."""
         assert not self.is_alive
         self.life += 1
-        self.born_at = self.world.now
         self._clock_off = EPOCH_MS + self.wall_off
         self.is_alive = True
         self._inbox.clear()

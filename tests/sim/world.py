@@ -110,7 +110,6 @@ class World:
         if node.is_held:
             self.refuse_held(operation)
             return
-        operation.taken_at = self.now
         operation.life = node.life
         self._open[operation.connection] = operation
         self.operations[operation.kind] += 1
@@ -130,7 +129,6 @@ class World:
         if operation is None:
             return
         self._open[connection] = None
-        operation.taken_at = None
         wait = self.streams["replies"].randrange(0, 3)
         self.at(self.now + wait, lambda: operation.client.answered(operation, reply))
 
