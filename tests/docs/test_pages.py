@@ -24,6 +24,7 @@ from tests.docs.pages import DOCS, ROOT, anchors, blocks, links, name_of, pages,
 from tests.docs.test_snippets import NOT_RUN, RUN
 
 INDEX = DOCS / "index.md"
+LINE_CHARS_MAX = 140
 # Programs that aren't ours, whose commands are told in blocks that no test can run.
 FOREIGN = (
     ".venv/bin/pip",
@@ -56,6 +57,14 @@ def test_tables_have_a_head_and_rows_as_wide(page: Path) -> None:
         widths = {re.sub(r"\\\||`[^`]*`", "", row).count("|") for row in rows}
         assert len(widths) <= 1, f"{name_of(page)}: {rows}"
         assert not rows or set(rows[1]) <= set("|-: "), f"{name_of(page)}: no head: {rows}"
+
+
+@pytest.mark.parametrize("page", [*pages(), *ROOT.glob("*.md")], ids=name_of)
+def test_lines_of_prose_are_short(page: Path) -> None:
+    """What tables hold, and what is made from the code's own, is as long as it is."""
+    text = re.sub(r"<!-- generated.*?/generated -->", "", prose(page), flags=re.DOTALL)
+    lines = [line for line in text.splitlines() if line[:1] != "|"]
+    assert [line for line in lines if len(line) > LINE_CHARS_MAX] == []
 
 
 def test_every_page_is_reached_from_the_index() -> None:
