@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+from functools import cache
 from typing import TYPE_CHECKING
 
 import trio
@@ -20,6 +21,7 @@ _M_MMAP_THRESHOLD = -3  # malloc.h
 
 LOOK_S = 1.0
 FALL_MIN_BYTES = 8 << 20
+CALM_BYTES = 64 << 20  # in use; the C library looks at each block, and with more it would take long
 
 
 def keep_large_apart() -> bool:
@@ -29,9 +31,15 @@ def keep_large_apart() -> bool:
     replies of a flood keeps all of their memory. Other C libraries do as they do.
     """
     try:
-        return bool(ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, LARGE_BYTES))
+        return bool(_libc().mallopt(_M_MMAP_THRESHOLD, LARGE_BYTES))
     except (OSError, AttributeError):
         return False
+
+
+@cache
+def _libc() -> ctypes.CDLL:
+    """One for all calls: each that is made is a class, too, which nobody frees."""
+    return ctypes.CDLL(None)
 
 
 class Tide:
@@ -58,9 +66,14 @@ async def give_back(turns: Turns) -> None:
     tide = Tide()
     while True:
         await trio.sleep(LOOK_S)
-        if tide.is_out(turns.broker.engine.statistics().used_memory):
-            turns.broker.engine.shrink()
-            clear_free_lists()
+        used_bytes = turns.broker.engine.statistics().used_memory
+        if not tide.is_out(used_bytes):
+            continue
+        turns.broker.engine.shrink()
+        await trio.lowlevel.checkpoint()
+        clear_free_lists()
+        if used_bytes <= CALM_BYTES:
+            await trio.lowlevel.checkpoint()
             return_free_blocks()
 
 
@@ -74,8 +87,8 @@ def clear_free_lists() -> None:
 
 
 def return_free_blocks() -> None:
-    """Let the C library give pages back that have nothing in them, wherever they lie."""
+    """Let the C library give pages back that have nothing in them, wherever they lie: some 90 ms for a GiB."""
     try:
-        ctypes.CDLL(None).malloc_trim(0)
+        _libc().malloc_trim(0)
     except (OSError, AttributeError):
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 
@@ -18,6 +19,7 @@ from disque.server.heap import (
     Tide,
     clear_free_lists,
     give_back,
+    return_free_blocks,
 )
 from tests.unit.server.world import running
 
@@ -78,6 +80,14 @@ def test_what_python_keeps_for_later_is_freed() -> None:
     before = sys.getallocatedblocks()
     clear_free_lists()
     assert sys.getallocatedblocks() < before - 1_000
+
+
+def test_to_give_blocks_back_leaves_nothing_behind() -> None:
+    return_free_blocks()
+    before = len(gc.get_objects())
+    for _ in range(20):
+        return_free_blocks()
+    assert len(gc.get_objects()) < before + 20
 
 
 async def test_when_much_has_gone_tables_get_small(autojump_clock: object) -> None:
