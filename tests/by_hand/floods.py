@@ -53,6 +53,10 @@ def all_floods(scale: float, ports: Mapping[str, int]) -> dict[str, Flood]:
         "64 files for 200 clients": lambda node: floods.few_files(node, 64, 200),
         "200,000 acks of nothing": done(floods.dummy_acks, int(200_000 * scale)),
         "1,000,000 names of queues": done(floods.queue_names, int(1_000_000 * scale)),
+        "1,000,000 topics": done(floods.topics, int(1_000_000 * scale)),
+        "200,000 jobs, acked": done(floods.acked_jobs, int(200_000 * scale)),
+        "200,000 jobs, expired": done(floods.expired_jobs, int(200_000 * scale)),
+        "200,000 jobs, purged": done(floods.purged_jobs, int(200_000 * scale)),
     }
 
 

@@ -114,6 +114,49 @@ def queue_names(node: Node, count: int) -> None:
             assert client.call("GETJOB", "NOHANG", "FROM", *names) is None
 
 
+def jobs(node: Node, count: int, *options: str | int, body_bytes: int = 20) -> None:
+    """Jobs of the queue `flood`, pipelined."""
+    one = command_bytes("ADDJOB", "flood", bytes(body_bytes), 5_000, *options)
+    with node.connect() as client:
+        for _ in range(0, count, BATCH):
+            client.sock.sendall(one * BATCH)
+            for _ in range(BATCH):
+                assert isinstance(client.read(), str)
+
+
+def acked_jobs(node: Node, count: int) -> None:
+    """Jobs that are added, fetched and acknowledged."""
+    jobs(node, count, "RETRY", 300)
+    with node.connect() as client:
+        while found := client.call("GETJOB", "NOHANG", "COUNT", BATCH, "FROM", "flood"):
+            client.call("ACKJOB", *[id_ for _, id_, _ in found])
+
+
+def expired_jobs(node: Node, count: int) -> None:
+    """Jobs of 1 kB whose time runs out; none of their ids is remembered."""
+    remembered = node.call("CONFIG", "GET", "marks-max")[1]
+    node.call("CONFIG", "SET", "marks-max", 0)
+    jobs(node, count, "TTL", 20, "RETRY", 0, "REPLICATE", 1, body_bytes=1_000)
+    wait_until("all expired", lambda: node.call("QLEN", "flood") == 0, within_s=60, every_s=0.5)
+    node.call("CONFIG", "SET", "marks-max", remembered)
+
+
+def purged_jobs(node: Node, count: int) -> None:
+    """Jobs that are purged."""
+    jobs(node, count, "RETRY", 300)
+    with Resp(node.port, timeout_s=120) as client:
+        assert client.call("QPURGE", "flood")[0] >= count
+
+
+def topics(node: Node, count: int) -> None:
+    """A client that subscribes to very many topics, and goes."""
+    with node.connect() as client:
+        for first in range(0, count, BATCH):
+            client.send("SUBSCRIBE", *[f"flood-{n}" for n in range(first, first + BATCH)])
+            for _ in range(BATCH):
+                assert client.read()[0] == b"subscribe"
+
+
 def connected(node: Node) -> int:
     """Clients that the node serves now."""
     return int(node.info("clients")["connected_clients"])

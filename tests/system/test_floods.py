@@ -134,3 +134,11 @@ def test_names_of_queues_that_nobody_needs(
     floods.queue_names(pair[0], 20_000)
     still_well()
     wait_until("they are forgotten", lambda: pair[0].info("queues")["registered_queues"] == "0")
+
+
+def test_topics_of_a_client_that_goes(
+    pair: tuple[Node, Node], still_well: Callable[[], None]
+) -> None:
+    floods.topics(pair[0], 10_000)
+    still_well()
+    assert pair[0].call("PUBSUB", "NUMSUB", "flood-1") == [b"flood-1", 0]
