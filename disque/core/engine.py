@@ -50,7 +50,7 @@ from disque.core import commands as cmd
 from disque.core import messages as msg
 from disque.core.acks import mark_due
 from disque.core.chores import chore_due
-from disque.core.copies import absence_due, answer_end, id_expiry, own_word
+from disque.core.copies import absence_due
 from disque.core.delivery import (
     REMOVED_TEXT,
     drop,
@@ -60,12 +60,9 @@ from disque.core.delivery import (
     get_timed_out,
 )
 from disque.core.ending import (
-    collect,
     done_due,
     end_dummies,
-    finish,
     may_be_elsewhere,
-    new_end,
     tombstone_due,
 )
 from disque.core.job import Job, JobState
@@ -98,7 +95,6 @@ from disque.core.state import (
     fail,
     peer_of,
     reply,
-    send,
     wake,
 )
 from disque.core.topics import Parting
@@ -470,34 +466,6 @@ def _on_refused(state: State, peer: NodeId, said: msg.Refused) -> None:
         requeue.not_queued_at(state, job, peer)
 
 
-def _on_keep(state: State, peer: NodeId, said: msg.Keep) -> None:
-    """A leaving peer wants a promise that our copy stays (B5.4)."""
-    job = requeue.live_copy(state, peer, said)
-    if job is None:
-        return
-    if state.view.is_leaving:
-        send(state, (peer,), msg.Refused(said.id, is_queue_only=False))
-    elif job.state is JobState.WAITING:
-        requeue.say_waiting(state, peer, job)
-    else:
-        said_own = own_word(state, job)
-        send(state, (peer,), msg.Kept(said.id, said_own.boot, said_own.clock))
-
-
-def _on_keep_dummy(state: State, peer: NodeId, said: msg.KeepDummy) -> None:
-    """A leaving peer hands over an ack whose holders nobody knows (B5.6)."""
-    if answer_end(state, peer, said.id):
-        return
-    job = state.jobs.get(said.id)
-    if job is None:
-        expires_at = id_expiry(state, said.id)
-        job = new_end(state, said.id, said.reason, holders=(), told=(peer,), expires_at=expires_at)
-    else:
-        finish(state, job, said.reason)
-    send(state, (peer,), acks.got_ack(state, job))
-    collect(state, job)
-
-
 def _on_purge(state: State, peer: NodeId, said: msg.Purge) -> None:
     """The order of a purge without the question for its count (M19), which a node gives in its own name."""
     if said.node == peer:
@@ -536,8 +504,8 @@ _MESSAGES: Mapping[type[Any], _Handler] = {
     msg.Walked: healing.on_walked,
     msg.Pause: scanning.on_pause,
     msg.Purge: _on_purge,
-    msg.Keep: _on_keep,
-    msg.KeepDummy: _on_keep_dummy,
+    msg.Keep: leaving.on_keep,
+    msg.KeepDummy: leaving.on_keep_dummy,
     msg.Kept: leaving.on_kept,
     msg.Question: asking.on_question,
     msg.Answer: asking.on_answer,

@@ -9,13 +9,24 @@ from __future__ import annotations
 
 from cluster.nodeid import NodeId
 from disque.core import messages as msg
-from disque.core.acks import leave_copy
-from disque.core.copies import add_holders, facts_of, remove, set_ack, tell_others
+from disque.core.acks import got_ack, leave_copy
+from disque.core.copies import (
+    add_holders,
+    answer_end,
+    facts_of,
+    id_expiry,
+    own_word,
+    remove,
+    set_ack,
+    tell_others,
+)
+from disque.core.ending import collect, finish, new_end
 from disque.core.federation import give_copy
 from disque.core.job import Job, JobState, Role
 from disque.core.listing import listed
 from disque.core.moves import can_move_to, move_out, open_move
 from disque.core.passes import Leaver
+from disque.core.requeue import live_copy, say_waiting
 from disque.core.state import State, is_counted, record, salted, send, wake
 from disque.core.willing import is_willing
 
@@ -170,3 +181,34 @@ def end_was_taken(state: State, peer: NodeId, job: Job) -> None:
         return
     if leaver.asked.get(job.id) is not None and state.now_ms >= leaver.begins_at:
         leaver.carried[job.id] = peer
+
+
+# At the other nodes
+
+
+def on_keep(state: State, peer: NodeId, said: msg.Keep) -> None:
+    """A leaving peer wants a promise that our copy stays (B5.4)."""
+    job = live_copy(state, peer, said)
+    if job is None:
+        return
+    if state.view.is_leaving:
+        send(state, (peer,), msg.Refused(said.id, is_queue_only=False))
+    elif job.state is JobState.WAITING:
+        say_waiting(state, peer, job)
+    else:
+        said_own = own_word(state, job)
+        send(state, (peer,), msg.Kept(said.id, said_own.boot, said_own.clock))
+
+
+def on_keep_dummy(state: State, peer: NodeId, said: msg.KeepDummy) -> None:
+    """A leaving peer hands over an ack whose holders nobody knows (B5.6)."""
+    if answer_end(state, peer, said.id):
+        return
+    job = state.jobs.get(said.id)
+    if job is None:
+        expires_at = id_expiry(state, said.id)
+        job = new_end(state, said.id, said.reason, holders=(), told=(peer,), expires_at=expires_at)
+    else:
+        finish(state, job, said.reason)
+    send(state, (peer,), got_ack(state, job))
+    collect(state, job)
