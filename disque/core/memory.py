@@ -16,6 +16,7 @@ from disque.core.state import Absence, Mark, State, Tombstone, record
 
 BASE_BYTES = 1 << 20  # a node without jobs
 JOB_BYTES = 600  # a live copy without its body; its names and headers come on top, see copies
+LEASE_BYTES = 350  # of a copy that this node has handed out
 END_BYTES = 500  # a done entry, dummies included
 TOMBSTONE_BYTES = 400
 MARK_BYTES = 300
@@ -48,6 +49,7 @@ def used_memory(state: State) -> int:
     return (
         BASE_BYTES
         + (len(state.jobs) - ends) * JOB_BYTES
+        + max(state.total.delivered - len(state.spent), 0) * LEASE_BYTES
         + ends * END_BYTES
         + state.body_bytes
         + state.spec_bytes

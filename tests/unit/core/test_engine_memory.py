@@ -312,6 +312,26 @@ def test_ids_that_expired_are_kept_for_waitjob_as_many_as_marks() -> None:
     assert len(node.state.expired) == 5
 
 
+def test_a_lease_is_charged_as_long_as_the_job_is_in_work() -> None:
+    node = Node()
+    ids = [node.add() for _ in range(3)]
+    lying = used(node)
+    node.get(count=2)
+    assert used(node) == lying + 2 * memory.LEASE_BYTES
+    node.do(cmd.Nack((ids[0],)))
+    assert used(node) == lying + memory.LEASE_BYTES
+    node.do(cmd.AckJob(tuple(ids)))
+    assert used(node) < lying
+
+
+def test_what_is_handed_out_once_and_never_again_has_no_lease() -> None:
+    node = Node()
+    node.add(retry_ms=0)
+    lying = used(node)
+    node.get()
+    assert used(node) == lying - len(b"body")
+
+
 def test_ids_that_expired_are_forgotten_in_time() -> None:
     limits = Limits(expired_kept_ms=60_000, expired_step=7)
     node = Node(limits=limits)
