@@ -47,6 +47,7 @@ class Link:
         self._stream = stream
         self._socket = stream.socket
         self._decoder = FrameDecoder(HANDSHAKE_FRAME_BYTES_MAX)
+        self._read_bytes = HANDSHAKE_FRAME_BYTES_MAX  # a stranger may say much to TLS in few bytes
         self._waiting: deque[tuple[float, memoryview]] = deque()  # (since when, bytes)
         self._waiting_bytes = 0
         self._wakeup = trio.Event()
@@ -76,7 +77,7 @@ class Link:
             while not tls.is_done:
                 self._put(tls.shake())
                 if not tls.is_done:
-                    tls.feed(await self._stream.receive_some(READ_BYTES))
+                    tls.feed(await self._stream.receive_some(self._read_bytes))
             # The first frame may have come with the last word of the handshake
             meant, self._has_ended = tls.decrypt()
             self._put(tls.own_words())
@@ -91,6 +92,7 @@ class Link:
     def authenticated(self) -> None:
         """Frames may be long from now on."""
         self._decoder.bytes_max = self.limits.frame_bytes_max
+        self._read_bytes = READ_BYTES
 
     async def wait_frame(self) -> bytes | None:
         """Wait for one frame's body, for the handshake; None at the end of the stream."""
@@ -188,7 +190,7 @@ class Link:
         try:
             # trio's own way reads first, in vain, and waits then: between two turns there is nothing
             await trio.lowlevel.wait_readable(self._socket)
-            data = os.read(self._socket.fileno(), READ_BYTES)
+            data = os.read(self._socket.fileno(), self._read_bytes)
         except BlockingIOError:
             return True
         except (OSError, trio.ClosedResourceError):

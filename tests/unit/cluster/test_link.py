@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from cluster.errors import RemoteProtocolError
-from cluster.frame import encode_frame
+from cluster.frame import HANDSHAKE_FRAME_BYTES_MAX, encode_frame
 from cluster.link import Link, LinkLimits
 
 
@@ -103,6 +103,18 @@ async def test_long_frames_are_read_only_after_authentication():
         assert await link.wait_read()
     assert frames == [bytes(5_000)]
     link.limits = attrs.evolve(link.limits, frame_bytes_max=10)
+    link.close()
+    await other.aclose()
+
+
+async def test_little_is_read_at_a_time_before_authentication():
+    link, other = await pair()
+    await other.send_all(bytes(20_000))
+    assert await link.wait_read()
+    assert link.unread_bytes == HANDSHAKE_FRAME_BYTES_MAX
+    link.authenticated()
+    assert await link.wait_read()
+    assert link.unread_bytes == 20_000
     link.close()
     await other.aclose()
 
