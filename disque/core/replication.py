@@ -59,6 +59,7 @@ from disque.core.willing import is_willing, note_refusal, willing_peers
 _NO_NODES = "Not enough reachable nodes for the requested replication level"
 _TIMED_OUT = "Timeout reached before replicating to the requested number of nodes"
 _STEP_MAX_MS = 2_000
+_SILENT_MS = 700  # an ADDJOB without REPLICATE waits for its third copy little longer
 _LATE_MS = 10  # a timer that fires later than so: this node was busy
 # How long an ADDJOB puts up with that, and with a peer that confirms other copies.
 _UNHEARD_MAX_MS = 500
@@ -318,10 +319,11 @@ def check_add(state: State, wait: AddWait) -> None:
 
 
 def wanted_copies(state: State, wait: AddWait) -> int:
-    """W: REPLICATE as given, else what can be had now of the aim (M25)."""
+    """W: REPLICATE as given, else what can be had now of the aim (M25), without peers that are silent."""
     if wait.wanted is not None:
         return wait.wanted
-    willing = len(willing_peers(state, wait.job.queue))
+    peers = willing_peers(state, wait.job.queue)
+    willing = len([node for node in peers if node not in state.silent] if state.silent else peers)
     if wait.is_external:
         return max(1, min(wait.job.live_spec.replicate, willing))
     return min(wait.job.live_spec.replicate, 1 + willing)
@@ -339,11 +341,25 @@ def add_due(state: State, wait: AddWait) -> None:
     if now >= wait.next_step:
         wait.next_step = _silent_at(state, wait)
     if now >= wait.next_step:
+        if wait.wanted is None and now - wait.started_at >= _SILENT_MS:
+            _note_silent(state, wait)
         more_copies(state, wait, extra=1)
         wait.step_ms = min(wait.step_ms * 2, _STEP_MAX_MS)
         wait.next_step = now + wait.step_ms
     if wait.job.id in state.adding:
         _book_wait(state, wait)
+
+
+def _note_silent(state: State, wait: AddWait) -> None:
+    """A peer that hangs, or whose machine has lost power, is reachable for a while yet: a default doesn't wait for it.
+
+    Till it confirms a copy. Only once another one has stored the job: else it may be this node that is cut off.
+    """
+    if copy_count(state, wait.job) < 2:
+        return
+    for node in others(state, wait.job):
+        if node not in wait.job.claims and peer_of(state, node).answered_at < wait.started_at:
+            state.silent[node] = None
 
 
 def _silent_at(state: State, wait: AddWait) -> int:
@@ -459,6 +475,8 @@ def _another_copy(state: State, peer: NodeId, job: Job, said: msg.ReplJob) -> No
 
 def on_got_job(state: State, peer: NodeId, said: msg.GotJob) -> None:
     """A peer has stored a copy; that may be enough (M3, M25)."""
+    if peer in state.silent:
+        del state.silent[peer]
     job = state.jobs.get(said.id)
     if job is None or job.is_done:
         answer_end(state, peer, said.id)

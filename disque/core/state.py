@@ -415,6 +415,8 @@ class State:
     hopeful: int = 0
     # peers that said REFUSED -> ms till when it counts
     refusing: dict[NodeId, int] = attrs.Factory(dict)
+    # reachable peers that were asked for a copy and didn't answer, while others did
+    silent: dict[NodeId, None] = attrs.Factory(dict)
     claim_clock: int = 0
     last_stamp: int = 0
     last_ctime: int = 0
