@@ -64,7 +64,7 @@ def test_it_knows_each_table_of_the_state() -> None:
     # of which there can be as many as there are jobs, queues, clients
     bounded = {
         "chores", "reached", "peers", "purges_seen", "down_since", "refusing", "batch_of", "said_in", "shared_nodes",
-        "shared_specs", "shared_claims", "joined", "counted", "pauses",
+        "silent", "shared_specs", "shared_claims", "joined", "counted", "pauses",
     }  # fmt: skip
     state = Node().state
     names = {
