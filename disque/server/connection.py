@@ -481,6 +481,9 @@ class Client:
     def say_last(self) -> None:
         """Nothing more is read; the last reply and the end of the stream leave together, lest another command comes."""
         self.has_ended = True
+        if hasattr(socket, "TCP_CORK"):
+            with contextlib.suppress(OSError):  # the caller may be woken by the reply before we get on
+                self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 1)
         if self.dialect is None:
             self.on_flushed = self._finish
             self._mind_flushed()
