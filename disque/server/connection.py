@@ -482,7 +482,8 @@ class Client:
         """Nothing more is read; the last reply and the end of the stream leave together, lest another command comes."""
         self.has_ended = True
         if hasattr(socket, "TCP_CORK"):
-            with contextlib.suppress(OSError):  # the caller may be woken by the reply before we get on
+            # The reply would wake its caller, and we might not go on before it says more
+            with contextlib.suppress(OSError):
                 self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 1)
         if self.dialect is None:
             self.on_flushed = self._finish
