@@ -33,6 +33,7 @@ from disque.core.state import (
     send,
     wake,
 )
+from disque.core.willing import forget_refusals
 
 _SCAN_MAX = 2_000  # ids looked at in one step of a walk or sweep
 
@@ -123,6 +124,7 @@ def on_heal(state: State, peer_id: NodeId, said: msg.Heal) -> None:
     peer = peer_of(state, peer_id)
     if (said.boot, said.n) > peer.heal_seen:
         peer.heal_seen = (said.boot, said.n)
+        forget_refusals(state, peer_id)
         request_walk(state, peer)
 
 

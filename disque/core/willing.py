@@ -39,3 +39,9 @@ def note_refusal(state: State, node: NodeId, queue: bytes | None) -> None:
     refused[queue] = until
     if len(refused) > _REFUSALS_MAX:
         del refused[next(iter(refused))]
+
+
+def forget_refusals(state: State, node: NodeId) -> None:
+    """A peer begins anew, as one whose disk takes writes again: what it takes now it says when it is asked."""
+    if state.refusing.pop(node, None) is not None:
+        peer_of(state, node).refused.clear()

@@ -377,6 +377,19 @@ def test_f2_who_refused_is_left_alone_and_another_is_asked() -> None:
     assert first in node.told_to(msg.ReplJob), "willing again after 30 s"
 
 
+def test_f2_who_heals_is_asked_again_at_once() -> None:
+    # its disk was full, and takes writes again
+    node = Node(view(up=(B, C)))
+    node.hear(C, msg.Refused(add(node, replicate=3), is_queue_only=False))
+    node.clear()
+    add(node, replicate=3)
+    assert C not in node.told_to(msg.ReplJob)
+    node.hear(C, msg.Heal(BOOT, 2))
+    node.clear()
+    add(node, replicate=3)
+    assert C in node.told_to(msg.ReplJob)
+
+
 def test_f2_two_nodes_of_which_one_refuses_fall_silent() -> None:
     world = World.of(A, B)
     queue_of(world.nodes[B].state, b"q").pause = PAUSE_IN
