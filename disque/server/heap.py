@@ -22,6 +22,7 @@ _M_MMAP_THRESHOLD = -3  # malloc.h
 LOOK_S = 1.0
 FALL_MIN_BYTES = 8 << 20
 CALM_BYTES = 64 << 20  # in use; the C library looks at each block, and with more it would take long
+STILL_BYTES = 16 << 20  # in use; the collector of garbage looks at all there is within some 30 ms
 
 
 def keep_large_apart() -> bool:
@@ -71,19 +72,24 @@ async def give_back(turns: Turns) -> None:
             continue
         turns.broker.engine.shrink()
         await trio.lowlevel.checkpoint()
-        clear_free_lists()
+        clear_free_lists(is_still=used_bytes <= STILL_BYTES)
         if used_bytes <= CALM_BYTES:
             await trio.lowlevel.checkpoint()
             return_free_blocks()
 
 
-def clear_free_lists() -> None:
+def clear_free_lists(*, is_still: bool) -> None:
     """Free what Python keeps of each kind of object for the next one.
 
-    Only a full look of the collector of garbage does so; told that all there is is old, it has nothing to look at.
+    Only a full look of the collector of garbage does so; told that all there is is old, it has nothing to look at. On a
+    still node it looks at all: what was told to be old may have become garbage since.
     """
-    gc.freeze()
+    if is_still:
+        gc.unfreeze()
+    else:
+        gc.freeze()
     gc.collect()
+    gc.freeze()
 
 
 def return_free_blocks() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import subprocess
 import sys
+import weakref
+from collections.abc import Iterator
 
 import pytest
 import trio
@@ -74,11 +76,18 @@ def test_little_is_no_tide() -> None:
     )
 
 
+@pytest.fixture(autouse=True)
+def thawed() -> Iterator[None]:
+    """For the tests after this one the collector looks at all objects again."""
+    yield
+    gc.unfreeze()
+
+
 def test_what_python_keeps_for_later_is_freed() -> None:
     kept = [(number, number, number) for number in range(5_000)]
     del kept
     before = sys.getallocatedblocks()
-    clear_free_lists()
+    clear_free_lists(is_still=False)
     assert sys.getallocatedblocks() < before - 1_000
 
 
@@ -88,6 +97,19 @@ def test_to_give_blocks_back_leaves_nothing_behind() -> None:
     for _ in range(20):
         return_free_blocks()
     assert len(gc.get_objects()) < before + 20
+
+
+def test_what_was_told_to_be_old_and_is_garbage_now_is_freed_on_a_still_node() -> None:
+    class Ring:
+        def __init__(self) -> None:
+            self.own = self
+
+    ring = weakref.ref(Ring())
+    gc.freeze()
+    clear_free_lists(is_still=False)
+    assert ring() is not None
+    clear_free_lists(is_still=True)
+    assert ring() is None
 
 
 async def test_when_much_has_gone_tables_get_small(autojump_clock: object) -> None:
