@@ -25,6 +25,7 @@ PING_MS_MAX = 100.0
 GROWTH_MAX = 1.1
 SETTLE_S = 3.0  # for memory to be given back when no more is freed
 FORGET_S = 150.0  # the minute in a dummy's id, and what it outlives that
+GIVE_BACK_S = 3.0  # a node gives memory back once nothing more goes (disque.server.heap)
 
 Flood = Callable[[Node], AbstractContextManager[object]]
 
@@ -111,6 +112,7 @@ def watch(cluster: Cluster, name: str, flood: Flood, rounds: int) -> bool:
             time.sleep(1)
         worst = max(worst, pulse.worst_ms)
         floods.wait_base(cluster.nodes, base, within_s=FORGET_S)
+        time.sleep(GIVE_BACK_S)
         time.sleep(SETTLE_S)
         sizes.append(floods.resident(first))
     after = floods.used_memory(first)
