@@ -64,6 +64,11 @@ def ping(state: State, peer: Peer, *, is_new_link: bool = False) -> None:
     state.is_wakeup_known = False
 
 
+def pong(state: State, peer: Peer) -> None:
+    """Answer a peer's PING over my link."""
+    state.send(peer, messages.Pong(compose_gossip(state, peer)))
+
+
 def ping_all(state: State) -> None:
     """Ping all linked peers now: something of mine changed."""
     for peer in state.peers.values():

@@ -173,6 +173,11 @@ class Membership:
         known.unanswered_since_ms = None
         self._state.changed(file=True)
         dialing.ping(self._state, known, is_new_link=True)
+        # Else two that link by turns, each as the other gives its own up for unanswered, could go on so for long
+        if known.is_pong_owed:
+            known.is_pong_owed = False
+            if known.inbound is not None:
+                dialing.pong(self._state, known)
 
     def dial_failed(self, dial: DialId, reason: str) -> None:
         """The dial came to nothing; what `reason` begins with may matter (see handshake.py)."""
@@ -253,8 +258,10 @@ class Membership:
                     self._state.ready.payloads.append((peer.id, boot, data))
             case messages.Ping(gossip=told):
                 self._learn(peer, told)
-                if self._state.peers.get(peer.id) is peer and peer.link is not None:
-                    self._state.send(peer, messages.Pong(dialing.compose_gossip(self._state, peer)))
+                if self._state.peers.get(peer.id) is peer:
+                    peer.is_pong_owed = peer.link is None
+                    if peer.link is not None:
+                        dialing.pong(self._state, peer)
             case messages.Pong(gossip=told):
                 peer.ponged_at_ms = self._state.now_ms
                 peer.unanswered_since_ms = None

@@ -102,6 +102,7 @@ class Peer:
     alternate: Address | None = None  # tried when dialing `address` fails
     dial: DialId | None = None
     link: ConnId | None = None
+    is_pong_owed: bool = False  # a PING came while there was no link to answer over
     inbound: ConnId | None = None
     is_inbound_new_meet: bool = False  # it was dialed to meet us, and has said nothing yet
     ping_at_ms: int = 0  # when the next is due

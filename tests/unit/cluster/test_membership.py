@@ -8,7 +8,7 @@ import random
 import attrs
 import pytest
 
-from cluster import handshake, messages, nodesfile
+from cluster import dialing, handshake, messages, nodesfile
 from cluster.errors import LocalProtocolError
 from cluster.membership import MEETINGS_MAX, Membership, MembershipConfig
 from cluster.messages import Gossip, GossipEntry
@@ -471,6 +471,23 @@ def test_a_node_that_is_merely_down_is_no_warning():
     one.dial_failed(dial.dial, f"{handshake.UNREACHED}Connection refused")
     assert [(n.level, n.event) for n in one.take_ready().notes] == [("debug", "dial_failed")]
     assert one.statistics().refused_by == ()
+
+
+def test_a_ping_that_came_before_there_was_a_link_is_answered_over_the_next_one():
+    # else two that link by turns never hear of each other
+    one = linked()
+    one.closed(ConnId(1))
+    one.frame(
+        ConnId(2),
+        messages.encode(messages.Ping(dialing.compose_gossip(one._state, one._state.peers[B]))),
+    )
+    one.advance(START_MS + 2_000)
+    (dial,) = one.take_ready().dials
+    one.dialed(dial.dial, ConnId(4), identity(B, boot=5), "10.0.0.1", "10.0.0.2")
+    told = [
+        type(messages.decode(body)) for conn, body in one.take_ready().frames if conn == ConnId(4)
+    ]
+    assert told == [messages.Ping, messages.Pong]
 
 
 def test_frames_of_a_superseded_connection_are_dropped():
